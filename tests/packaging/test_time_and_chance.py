@@ -167,10 +167,9 @@ EXCEPTIONS: dict[tuple[str, str], str] = {
     ("spark_planner/session.py", EVERYTHING): "looks at what Spark does, and waits for a Java that did not start, in "
     "their time",
     ("consumers/aio.py", "asyncio.timeout"): "waits on an event loop are the loop's, by its own clock",
-    ("consumers/async_running.py", "asyncio.timeout"): "waits on an event loop are the loop's, by its own clock",
     ("producers/aio.py", "asyncio.wait_for"): "waits on an event loop are the loop's, by its own clock",
     ("producers/aio.py", "call_later()"): "waits on an event loop are the loop's, by its own clock",
-    ("producers/sending/writer.py", "os.urandom"): "timer ids must differ between processes, whatever their seeds are",
+    ("producers/base_producer.py", "os.urandom"): "timer ids must differ between processes, whatever their seeds are",
     (
         "timewheel/client/own_numbers.py",
         "os.urandom",

@@ -14,7 +14,7 @@ import pulsar
 from timewheel.broker.protocol.errors import BinaryProtocolError
 from timewheel.client.native import NO_SCHEMA, flush_soon, properties_size
 from timewheel.client.positions import EntryPosition
-from timewheel.client.schema_versions import SCHEMA_REFUSALS
+from timewheel.client.schemas import SCHEMA_REFUSALS
 from timewheel.core.clock import Clock
 from timewheel.core.envelope import FROM_PROPERTY, PROBE_PROPERTY
 from timewheel.core.errors import AdminError

@@ -22,8 +22,8 @@ from timewheel.broker.protocol.entries import Entry
 from timewheel.broker.protocol.errors import BinaryProtocolError
 from timewheel.client.hooks import Hooks
 from timewheel.client.native import NO_SCHEMA, batch_size_of
-from timewheel.client.own_numbers import own_numbers
 from timewheel.client.positions import EntryPosition
+from timewheel.client.surface import own_numbers
 from timewheel.core.clock import Clock
 from timewheel.core.envelope import FROM_PROPERTY, NUDGE_PROPERTY
 from timewheel.core.errors import AdminError

@@ -3,26 +3,176 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any
 
+import _pulsar
+import pulsar
+
 from timewheel.client.hooks import Hooks
-from timewheel.client.partitioned import unpartitioned_problem
+from timewheel.client.reaching import unpartitioned_problem
 from timewheel.client.results import Outcome, outcome_of_error
-from timewheel.client.surface import ClientLike
+from timewheel.client.schemas import PassThroughSchema
+from timewheel.client.surface import ClientLike, own_numbers
 from timewheel.core.clock import Clock
-from timewheel.core.errors import ClientMisuse, TopologyError
+from timewheel.core.errors import ClientMisuse, TopologyError, did_you_mean
+from timewheel.core.grouping import LARGEST_BATCH
 from timewheel.core.names import Names
 from timewheel.core.plan import Calendar, Native, Plan, Tiered, Wheel
 from timewheel.core.plurals import counted
 from timewheel.events import ProducerCloseFailed
-from timewheel.producers.sending.native_send import sender_of
-from timewheel.producers.sending.options import ProducerOptions
-from timewheel.producers.sending.outgoing import Place
+
+from .prepare import Outgoing, Place
+
+BATCH = "batching_max_messages"
+PASSED_THROUGH = frozenset(
+    {
+        "batching_max_allowed_size_in_bytes",
+        BATCH,
+        "batching_max_publish_delay_ms",
+        "batching_type",
+        "compression_type",
+        "properties",
+        "send_timeout_millis",
+    }
+)
+
+_OF_PRODUCERS = ("schema", "clock", "hooks", "max_pending", "max_producers", "max_message_bytes")
+"""Arguments of the producers themselves, which a misspelt option may mean."""
+
+OWNED: Mapping[str, str] = {
+    "access_mode": "several producers write to every topic of a plan",
+    "batching_enabled": "it is on where a relay holds and off where the broker delays",
+    "block_if_queue_full": "sends are bounded by max_pending, over all topics",
+    "chunking_enabled": "a relay forwards whole messages only; store large payloads elsewhere and send a reference",
+    "crypto_key_reader": "a relay must be able to read what it forwards; encrypt the payload yourself",
+    "encryption_key": "a relay must be able to read what it forwards; encrypt the payload yourself",
+    "initial_sequence_id": "the client must not use a number twice",
+    "lazy_start_partitioned_producers": "every producer writes to one partition topic",
+    "max_pending_messages": "use max_pending, which bounds all topics together",
+    "max_pending_messages_across_partitions": "use max_pending, which bounds all topics together",
+    "message_router": "the partition is computed from the key as the Java client does",
+    "message_routing_mode": "the partition is computed from the key as the Java client does",
+    "producer_name": "a fixed name would let one producer of many live, and one that is known can be used up by others",
+    "topic": "the plan names the topics",
+}
+"""Options that timewheel sets itself, each with the reason that the refusal states."""
+
+
+class ProducerOptions:
+    """Options with which a plan's producers are opened. The schema goes to holding topics too."""
+
+    def __init__(self, schema: Any, options: Mapping[str, Any]) -> None:
+        for name in options:
+            if name in OWNED:
+                raise ClientMisuse(f"producer option {name!r} is set by timewheel: {OWNED[name]}")
+            if name not in PASSED_THROUGH:
+                near = did_you_mean(name, {*PASSED_THROUGH, *_OF_PRODUCERS})
+                known = f"these pass through: {', '.join(sorted(PASSED_THROUGH))}"
+                raise TypeError(f"no producer option {name!r}{near}; {known}")
+        if options.get(BATCH, 0) > LARGEST_BATCH:
+            raise ClientMisuse(
+                f"producer option {BATCH!r} is {options[BATCH]}: a relay sets aside as a whole what has more than "
+                f"{LARGEST_BATCH} messages; pass that or less"
+            )
+        self._common: dict[str, Any] = {
+            # timewheel limits pending sends over all topics; a second limit here would report refused sends in
+            # callbacks (broker-facts: full-send-queue).
+            "max_pending_messages": 0,
+            "schema": PassThroughSchema.like(schema),
+            **{name: value for name, value in options.items() if not name.startswith("batching_")},
+        }
+        # Cancellations are small, and many at once if a service cancels in bulk; a waiting cancel waits a millisecond
+        # more.
+        self._cuts: dict[str, Any] = {
+            **{name: value for name, value in self._common.items() if name != "schema"},
+            "batching_enabled": True,
+            "batching_max_publish_delay_ms": 1,
+        }
+        self._held: dict[str, Any] = {
+            "batching_enabled": True,
+            # Cheap to compute, and a batch of timers is repetitive.
+            "compression_type": pulsar.CompressionType.LZ4,
+            **options,
+        }
+
+    def of(self, place: Place) -> dict[str, Any]:
+        """Return keyword arguments of ``create_producer`` for a topic in which messages wait at this place.
+
+        Messages are batched and compressed if a relay holds them. If the broker delays them, the client does not batch
+        them anyway, and compressing small messages individually does not make them smaller.
+        """
+        match place:
+            case "relay":
+                options = {**self._common, **self._held}
+            case "cancellations":
+                options = self._cuts
+            case _:
+                options = self._common
+        return {**options, **own_numbers()}
+
+
+Sender = Callable[[Outgoing, Callable[[Any, Any], None]], None]
+"""``sender(outgoing, callback)``: hands a message over; the callback runs on the client's own thread."""
+
+
+def sender_of(producer: Any) -> Sender:
+    """Return the fastest way to send through a producer, chosen once when it is opened.
+
+    pulsar-client's own ``Producer.send_async`` encodes, checks every argument again and sets properties one by one,
+    which costs as much as all of routing. Messages here are already encoded and checked. The public API is used if the
+    client's internals are missing.
+    """
+    native = getattr(producer, "_producer", None)
+    if type(producer) is pulsar.Producer and isinstance(native, _pulsar.Producer):
+        return _native_sender(native)
+    return _public_sender(producer)
+
+
+def _native_sender(native: Any) -> Sender:
+    new_builder = _pulsar.MessageBuilder
+    hand_over = native.send_async
+
+    def send(outgoing: Outgoing, callback: Callable[[Any, Any], None]) -> None:
+        builder = new_builder()
+        if outgoing.payload is None:
+            builder.set_null_value()
+        else:
+            builder.content(outgoing.payload)
+        builder.properties(outgoing.properties)
+        if outgoing.partition_key:
+            builder.partition_key(outgoing.partition_key)
+        if outgoing.ordering_key:
+            builder.ordering_key(outgoing.ordering_key)
+        if outgoing.event_timestamp_ms:
+            builder.event_timestamp(outgoing.event_timestamp_ms)
+        if outgoing.deliver_at_ms:
+            builder.deliver_at(outgoing.deliver_at_ms)
+        hand_over(builder.build(), callback)
+
+    return send
+
+
+def _public_sender(producer: Any) -> Sender:
+    def send(outgoing: Outgoing, callback: Callable[[Any, Any], None]) -> None:
+        producer.send_async(
+            outgoing.payload,
+            callback,
+            properties=outgoing.properties,
+            partition_key=outgoing.partition_key,
+            ordering_key=outgoing.ordering_key,
+            event_timestamp=outgoing.event_timestamp_ms,
+            deliver_at=outgoing.deliver_at_ms or None,
+        )
+
+    return send
+
 
 MAX_PRODUCERS = 4_096
 """Default limit on the client's open producers: each costs the client and the broker some kilobytes."""
+
+CLOSED = "this producer is closed: nothing can be sent any more; make a new one"
 
 Key = tuple[str, int]
 """Topic, without a partition suffix, and partition."""
@@ -52,14 +202,9 @@ def _topics(plan: Plan) -> int:
 
 
 class PooledProducer:
-    """Open producer of the client.
+    """Open producer of the client; while sends are in flight, it is not closed as idle.
 
-    Attributes:
-        key: Topic and partition.
-        producer: The client's producer.
-        send: Function that sends through it.
-        in_flight: Sends that were not given back; while there are any, the producer is not closed as idle.
-        last_turn: The pool's count of borrowings at the last use; orders producers by use without reading a clock.
+    ``last_turn``, the pool's count of borrowings at the last use, orders producers by use without reading a clock.
     """
 
     __slots__ = ("in_flight", "key", "last_turn", "producer", "send")
@@ -87,37 +232,9 @@ class Opening:
 class ProducerPool:
     """Opens producers on demand and keeps them open. Thread-safe.
 
-    Args:
-        client: The user's client; only the user closes it.
-        options: Options of new producers.
-        plan: Plan with the number of partitions; a topic with fewer partitions is refused.
-        max_producers: Limit on open producers. If the pool is full, the least recently used producer without sends in
-            flight is closed; while all producers have sends in flight, a borrower waits.
-        may_wait: Returns whether the calling thread may wait; the thread that finishes sends may not, and opens an
-            additional producer.
-        clock: Clock for the waits at the end.
-        hooks: Called with events about producers that could not be closed in order.
+    If the pool is full, the least recently used producer without sends in flight is closed; while all have sends in
+    flight, a borrower waits. The thread that finishes sends may not wait, and opens an additional producer.
     """
-
-    __slots__ = (
-        "_changed",
-        "_client",
-        "_clock",
-        "_closed",
-        "_discarded",
-        "_hooks",
-        "_idle_turn",
-        "_lock",
-        "_max_producers",
-        "_may_wait",
-        "_names",
-        "_open",
-        "_opening",
-        "_options",
-        "_partitions",
-        "_turn",
-        "_waiters",
-    )
 
     def __init__(
         self,
@@ -171,13 +288,7 @@ class ProducerPool:
                 self._changed.notify_all()
 
     def open(self, topic: str, partition: int, place: Place) -> PooledProducer:
-        """Open the producer of a partition, or wait for another thread that is opening it, and borrow it.
-
-        Raises:
-            ClientMisuse: The pool is closed.
-            TopologyError: The topic does not exist with the plan's partitions.
-            Exception: Any error of the client, when the broker refuses.
-        """
+        """Open the producer of a partition, or wait for another thread that is opening it, and borrow it."""
         key = (topic, partition)
         ready, victim = self._reserve(key)
         if isinstance(ready, PooledProducer):
@@ -265,7 +376,7 @@ class ProducerPool:
         with self._lock:
             while True:
                 if self._closed:
-                    raise ClientMisuse("this producer is closed: nothing can be sent any more; make a new one")
+                    raise ClientMisuse(CLOSED)
                 pooled = self._open.get(key)
                 if pooled is not None:
                     self._take(pooled)

@@ -1,35 +1,216 @@
-"""Reads a changing set of due topics, with a consumer of the client and a thread for each open topic.
-
-The set is the topics of a calendar and of earlier plans' calendars, and the single due topic that the plan has or
-had.
-
-The client cannot wait for several consumers at once, and a consumer over a list of topics cannot be extended; regex
-discovery takes 60 s (broker-facts: following-topics). So a thread per open topic (the running interval, the next, a few
-that rest) moves messages into a bounded queue, and another thread opens and closes topics.
-"""
+"""Sources of a consumer's messages: the client's consumers on due topics, and the checks before they are opened."""
 
 from __future__ import annotations
 
+import inspect
 import threading
 from collections import deque
+from collections.abc import Mapping
 from contextlib import suppress
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import pulsar
 
-from timewheel.client.connection_watch import ConnectionWatch
-from timewheel.client.hooks import Hooks
+from timewheel.client.hooks import ConnectionWatch, Hooks
+from timewheel.client.positions import Position
 from timewheel.client.process import end_at_exit
-from timewheel.consumers.calendar.rolling_topics import FORMER_RETRY_MS, MISSING_RETRY_MS, RollingTopics
-from timewheel.consumers.in_flight import Arrival
-from timewheel.consumers.message import Reading, arrival_of
-from timewheel.consumers.receiving.subscribing import Subscribed, Subscribing
+from timewheel.client.reaching import partition_count, unpartitioned_problem
+from timewheel.client.surface import ClientLike, ConsumerLike
 from timewheel.core.clock import Clock
-from timewheel.core.errors import TopologyError
+from timewheel.core.errors import TopologyError, did_you_mean
 from timewheel.core.limits import hold_bound_ms
-from timewheel.core.names import CalendarTopic
+from timewheel.core.names import CalendarTopic, Names
 from timewheel.core.plan import Calendar, Plan
 from timewheel.events import CalendarTopicClosed, CalendarTopicMissing, CalendarTopicNotOpened, CalendarTopicOpened
+
+from .errors import SubscribeRefused
+from .message import Arrival, Reading, arrival_of
+from .rolling_topics import FORMER_RETRY_MS, MISSING_RETRY_MS, RollingTopics
+
+OWNED: Mapping[str, str] = {
+    "consumer_type": "it is a parameter of its own",
+    "initial_position": "always Earliest: with the client's default, timers sent before this are missed",
+    "message_listener": "use run(handler): it holds what is early and keeps a key on one worker",
+    "is_read_compacted": "a due topic is never compacted: that would drop timers of the same key",
+    "pattern_auto_discovery_period": "the plan names the topics",
+    "regex_subscription_mode": "the plan names the topics",
+    "schema": "it is a parameter of its own",
+    "subscription_name": "it is a parameter of its own",
+    "topic": "the plan names the topics",
+}
+"""Options of pulsar-client's ``subscribe`` that timewheel sets itself, each with the reason for refusing it."""
+
+_PASSED_THROUGH = frozenset(inspect.signature(pulsar.Client.subscribe).parameters) - OWNED.keys() - {"self"}
+_OF_CONSUMERS = (
+    *("consumer_type", "schema", "clock", "rng", "hooks", "max_held", "max_rate", "handled_window", "relay"),
+    *("former_topics", "relay_memory_bytes", "retry", "overdue", "inbox", "middleware"),
+)
+"""Arguments of the consumers themselves, which a misspelt option may mean."""
+
+CONSUMER_TYPES = (pulsar.ConsumerType.Shared, pulsar.ConsumerType.KeyShared)
+
+
+@dataclass(slots=True, eq=False)
+class Subscribed:
+    """An open consumer of the client, and its unacknowledged messages."""
+
+    topic: str
+    consumer: ConsumerLike
+    active_ms: int
+    _unanswered: set[Position] = field(default_factory=set)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def took(self, position: Position, monotonic_ms: int) -> None:
+        """Record that a message was taken from the consumer."""
+        with self._lock:
+            self._unanswered.add(position)
+            self.active_ms = max(self.active_ms, monotonic_ms)
+
+    def answered(self, position: Position, quiet_from_ms: int) -> None:
+        """Record that a message was acknowledged, or will be redelivered by ``quiet_from_ms`` (monotonic)."""
+        with self._lock:
+            self._unanswered.discard(position)
+            self.active_ms = max(self.active_ms, quiet_from_ms)
+
+    def quiet_since_ms(self) -> int | None:
+        """Return the time since which it is quiet, on the monotonic clock; None while a message is unacknowledged."""
+        with self._lock:
+            return None if self._unanswered else self.active_ms
+
+
+class Subscribing:
+    """Opens consumers of a plan's subscription, all with the same options."""
+
+    def __init__(
+        self,
+        client: ClientLike,
+        plan: Plan,
+        subscription: str,
+        *,
+        consumer_type: Any,
+        schema: Any,
+        options: Mapping[str, Any],
+        clock: Clock,
+    ) -> None:
+        self._check(plan, subscription, consumer_type, options)
+        self.subscription = subscription
+        self.ack_timeout_ms: int | None = options.get("unacked_messages_timeout_ms") or None
+        self.redelivery_delay_ms: int = options.get("negative_ack_redelivery_delay_ms", 60_000)
+        self._client = client
+        self._names = Names(plan)
+        self._clock = clock
+        self._options = {
+            **options,
+            "consumer_type": consumer_type,
+            "schema": schema,
+            # On every subscribe, also where the subscription should exist already (broker-facts: earliest-always).
+            "initial_position": pulsar.InitialPosition.Earliest,
+        }
+
+    def problem_with(self, topic: str) -> TopologyError | None:
+        """Return why a topic cannot be subscribed to, or None: it must exist as planned. This creates no topic."""
+        if not self._names.is_partitioned(topic):
+            return unpartitioned_problem(self._client, self._names, topic)
+        return None if partition_count(self._client, topic) else missing_topic(topic)
+
+    def open(self, *topics: str) -> Subscribed:
+        """Subscribe to existing topics, with a single consumer of the client."""
+        for topic in topics:
+            if (problem := self.problem_with(topic)) is not None:
+                raise problem
+        where = topics[0] if len(topics) == 1 else list(topics)
+        consumer = self._client.subscribe(where, self.subscription, **self._options)
+        return Subscribed(topics[0], consumer, self._clock.monotonic_ms())
+
+    @staticmethod
+    def _check(plan: Plan, subscription: str, consumer_type: Any, options: Mapping[str, Any]) -> None:
+        if subscription not in plan.subscriptions:
+            near = did_you_mean(subscription, plan.subscriptions)
+            raise SubscribeRefused(
+                "subscription",
+                subscription,
+                f"the plan's are {', '.join(plan.subscriptions)}{near}; a subscription outside the plan "
+                "is not provisioned, and misses earlier messages",
+            )
+        if consumer_type not in CONSUMER_TYPES:
+            raise SubscribeRefused(
+                "consumer_type",
+                consumer_type,
+                "only Shared and Key_Shared honour a delay; on Exclusive and Failover the broker delivers every timer "
+                "at once",
+            )
+        for name, value in options.items():
+            if name in OWNED:
+                raise SubscribeRefused(name, value, f"is set by timewheel: {OWNED[name]}")
+            if name not in _PASSED_THROUGH:
+                near = did_you_mean(name, (*_PASSED_THROUGH, *_OF_CONSUMERS))
+                known = f"; these pass through: {', '.join(sorted(_PASSED_THROUGH))}"
+                raise SubscribeRefused(name, value, f"no option of a consumer{near or known}")
+        if options.get("receiver_queue_size") == 0:
+            raise SubscribeRefused(
+                "receiver_queue_size", 0, "the client can neither wait for a time nor read partitions without a queue"
+            )
+        timeout_ms = options.get("unacked_messages_timeout_ms") or 0
+        if 0 < timeout_ms <= hold_bound_ms(plan):
+            raise SubscribeRefused(
+                "unacked_messages_timeout_ms",
+                timeout_ms,
+                f"must be over {hold_bound_ms(plan)} ms: so long a timer may be held here until it is due, and the "
+                "client counts from when it received it",
+            )
+
+
+def missing_topic(topic: str) -> TopologyError:
+    """Return the error for a topic that should have been provisioned."""
+    return TopologyError(
+        topic,
+        "does not exist as a partitioned topic",
+        "run `timewheel topics ensure PLAN` before the first send",
+    )
+
+
+class SingleSource:
+    """A due topic, and the retry topic, if any.
+
+    The client's own queue is the only queue, and its wait is exact to the millisecond: no thread stands between.
+    """
+
+    def __init__(
+        self,
+        subscribing: Subscribing,
+        topics: tuple[str, ...],
+        clock: Clock,
+        hooks: Hooks,
+        read: Reading = arrival_of,
+    ) -> None:
+        self._read = read
+        self._subscribing = subscribing
+        self._topics = topics
+        self._watch = ConnectionWatch(topics[0], clock, hooks)
+        self._subscribed: Subscribed | None = None
+
+    @property
+    def ready(self) -> bool:
+        return self._subscribed is not None and bool(self._subscribed.consumer.is_connected())
+
+    def start(self) -> None:
+        self._subscribed = self._subscribing.open(*self._topics)
+
+    def receive(self, timeout_ms: int) -> Arrival | None:
+        subscribed = self._subscribed
+        assert subscribed is not None, "start comes first"
+        try:
+            message = subscribed.consumer.receive(timeout_millis=timeout_ms)
+        except pulsar.Timeout:
+            self._watch.inspect(is_connected=bool(subscribed.consumer.is_connected()))
+            return None
+        return self._read(message, subscribed)
+
+    def close(self) -> None:
+        if self._subscribed is not None:
+            self._subscribed.consumer.close()
+
 
 MAX_QUEUED = 256
 """Messages between the reading threads and the receiving thread; the client's own queues hold the rest."""
@@ -40,12 +221,7 @@ JOIN_TIMEOUT_MS = 5_000
 
 
 class _Key(NamedTuple):
-    """A due topic.
-
-    Args:
-        interval_ms: Length of its interval; 0 for a topic without an interval.
-        interval: Intervals since 1970; among topics without intervals, the index of the topic.
-    """
+    """A due topic."""
 
     interval_ms: int
     interval: int
@@ -56,15 +232,11 @@ _THE_RETRY_TOPIC = _Key(0, 1)
 
 
 class RollingSource:
-    """The due topics of a plan that has a calendar, or that follows calendars of earlier plans.
+    """The due topics of a plan that has a calendar, or that follows calendars of earlier plans; a changing set.
 
-    Args:
-        subscribing: Opens subscriptions.
-        plan: The plan.
-        retry_topic: Topic of the subscription's retried timers; None if there is none.
-        clock: The consumer's clock.
-        hooks: Receive an event for every topic that is opened, closed or missing.
-        read: Reads a message into an arrival.
+    The client cannot wait for several consumers at once, and a consumer over a list of topics cannot be extended; regex
+    discovery takes 60 s (broker-facts: following-topics). So a thread per open topic (the running interval, the next, a
+    few that rest) moves messages into a bounded queue, and another thread opens and closes topics.
     """
 
     def __init__(
@@ -274,7 +446,8 @@ class _Reader(threading.Thread):
 
     def close(self) -> None:
         self._closing = True
-        _close_quietly(self.subscribed.consumer)
+        with suppress(pulsar.PulsarException):  # closed already, perhaps with the client; nothing is lost by it
+            self.subscribed.consumer.close()
         if self.is_alive():
             self._clock.join(self, JOIN_TIMEOUT_MS)
 
@@ -296,6 +469,5 @@ class _Reader(threading.Thread):
             self._source.put(arrival)
 
 
-def _close_quietly(consumer: Any) -> None:
-    with suppress(pulsar.PulsarException):  # closed already, perhaps with the client; nothing is lost by it
-        consumer.close()
+Source = SingleSource | RollingSource
+"""Source of messages for a receiving thread; closed, its unacknowledged messages are redelivered to other consumers."""

@@ -1,8 +1,10 @@
-"""Token of a client, read again at every connect."""
+"""Token and TLS settings of a client, read again when they are renewed."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import ssl
+import threading
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from timewheel.client.hooks import Hooks
@@ -75,3 +77,64 @@ class TokenReader:
 
 def _file_reader(path: Path) -> Callable[[], str]:
     return lambda: path.read_text(encoding="utf-8")
+
+
+PAUSE_MS = 5_000
+"""Pause before files that did not load, and have not changed since, are read again: reading authorities takes time."""
+
+_Mark = tuple[int, ...] | None
+"""Fingerprint of a file's content; None: the file does not exist now."""
+
+
+class TlsReader:
+    """Returns the present TLS settings for a new connection. Thread-safe.
+
+    An `ssl.SSLContext` keeps its files' content, and would present a certificate that is renewed daily until it
+    expires. So the files are checked before each use, which costs less than a packet of a handshake, and read again if
+    a file has changed. If the files do not match (only the certificate or only the key is written yet), the present
+    settings stay: they are still valid, and the next use finds the other file.
+    """
+
+    def __init__(
+        self, read: Callable[[], ssl.SSLContext], paths: Sequence[Path], *, clock: Clock | None = None
+    ) -> None:
+        self._read = read
+        self._paths = tuple(paths)
+        self._clock = clock or SystemClock()
+        self._lock = threading.Lock()
+        self._refused: tuple[_Mark, ...] | None = None
+        self._try_again_at_ms = 0
+        # Fingerprints are taken before reading: a change in between causes a superfluous read, and is never missed.
+        self._marks = self._marked()
+        self._settings = self._read()
+
+    def __call__(self) -> ssl.SSLContext:
+        """Return the present settings; the same object until the files yield new settings."""
+        with self._lock:
+            marks = self._marked()
+            if marks != self._marks and not self._is_too_early(marks):
+                self._renew(marks)
+            return self._settings
+
+    def _renew(self, marks: tuple[_Mark, ...]) -> None:
+        try:
+            settings = self._read()
+        except OSError:
+            # Tried again even without a change: a file may have been marked and read while it was being written.
+            self._refused, self._try_again_at_ms = marks, self._clock.monotonic_ms() + PAUSE_MS
+            return
+        self._settings, self._marks, self._refused = settings, marks, None
+
+    def _is_too_early(self, marks: tuple[_Mark, ...]) -> bool:
+        return marks == self._refused and self._clock.monotonic_ms() < self._try_again_at_ms
+
+    def _marked(self) -> tuple[_Mark, ...]:
+        return tuple(map(_mark_of, self._paths))
+
+
+def _mark_of(path: Path) -> _Mark:
+    try:
+        found = path.stat()  # of a link's target: Kubernetes renews a secret by another link
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns

@@ -68,15 +68,7 @@ class _Visit:
 
 
 class RollingTopics:
-    """Follows a calendar.
-
-    Args:
-        interval_ms: Length of its intervals.
-        hold_ms: The longest time that a consumer holds a message before its due time (`hold_bound_ms`).
-        retry_ms: Pause between lookups of a live topic that does not exist (yet).
-    """
-
-    __slots__ = ("_ahead_ms", "_interval_ms", "_not_before_ms", "_rest_ms", "_retry_ms", "_scheduled_to", "_visits")
+    """Follows a calendar."""
 
     def __init__(self, interval_ms: int, hold_ms: int, *, retry_ms: int = MISSING_RETRY_MS) -> None:
         self._interval_ms = interval_ms
@@ -96,11 +88,9 @@ class RollingTopics:
         return now_ms // self._interval_ms
 
     def missing(self, interval: int, now_ms: int) -> bool:
-        """Record that an interval of `Changes.open` has no topic.
+        """Record that an interval of `Changes.open` has no topic; True: for good, else it is looked up again.
 
-        Returns:
-            True if the topic is gone for good: topics in the past are neither provisioned nor sent to. Any other topic
-                is looked up again.
+        Topics in the past are neither provisioned nor sent to.
         """
         passed = interval < self.current(now_ms)
         if passed:
@@ -109,13 +99,7 @@ class RollingTopics:
         return passed
 
     def step(self, now_ms: int, quiet_for_ms: Mapping[int, int | None]) -> Changes:
-        """Decide which topics to open and close.
-
-        Args:
-            now_ms: UTC milliseconds.
-            quiet_for_ms: Every open interval, and how long it has been quiet; None while it has an unacknowledged
-                message.
-        """
+        """Decide which topics to open and close."""
         live = self.live(now_ms)
         self._schedule_visits(live.start, now_ms)
         self._not_before_ms = {i: at_ms for i, at_ms in self._not_before_ms.items() if i in live}

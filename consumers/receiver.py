@@ -2,25 +2,19 @@
 
 from __future__ import annotations
 
+import heapq
+import math
 import threading
 from collections.abc import Callable, Iterable
+from itertools import count
+from typing import Protocol
 
 import pulsar
 
-from timewheel.client.alarms import Alarms
-from timewheel.client.hooks import Hooks
+from timewheel.client.hooks import Alarms, Hooks
 from timewheel.client.positions import Position
-from timewheel.consumers.commands import Acknowledge, Command, Deliver, NegativeAcknowledge, Release, Republish
-from timewheel.consumers.counts import ConsumerCounts
-from timewheel.consumers.engine import Engine
-from timewheel.consumers.in_flight import Arrival, InFlight, Mark
-from timewheel.consumers.pace import Pace
-from timewheel.consumers.receiving.due_queue import DueQueue
-from timewheel.consumers.receiving.questions import Questions
-from timewheel.consumers.receiving.republisher import Republisher
-from timewheel.consumers.receiving.source import Source
-from timewheel.consumers.redirect import Redirect
 from timewheel.core.clock import Clock
+from timewheel.core.plan import WhenBlind
 from timewheel.events import (
     AcknowledgeFailed,
     EnvelopeUnreadable,
@@ -29,6 +23,159 @@ from timewheel.events import (
     TimersWaitForCancellations,
     TimerTooNew,
 )
+
+from .counts import ConsumerCounts
+from .engine import Acknowledge, Command, Deliver, Engine, NegativeAcknowledge, Release, Republish
+from .message import Arrival, InFlight, Mark, Redirect
+from .republisher import Republisher
+from .source import Source
+
+BURST_MS = 10.0
+"""Part of the rate that may be taken at once: waits are whole milliseconds, and threads wake late."""
+
+
+class Pace:
+    """Spreads timers evenly (generic cell rate algorithm, ITU-T I.371)."""
+
+    def __init__(self, per_s: float) -> None:
+        self._every_ms = 1_000 / per_s
+        self._next_ms = 0.0
+
+    def wait_ms(self, now_ms: int) -> int:
+        """Return the wait before the next timer may be taken, on a clock that never goes back; 0 for none."""
+        return max(math.ceil(self._next_ms - now_ms - BURST_MS), 0)
+
+    def take(self, now_ms: int) -> None:
+        """Record that a timer is taken."""
+        self._next_ms = max(self._next_ms, float(now_ms)) + self._every_ms
+
+
+class DueQueue:
+    """Ordered by due time, equal due times in order of arrival; a message without a due time comes first."""
+
+    def __init__(self) -> None:
+        self._heap: list[tuple[int, int, InFlight]] = []
+        self._numbers = count()
+
+    def __len__(self) -> int:
+        return len(self._heap)
+
+    def push(self, timer: InFlight) -> None:
+        """Add a timer."""
+        heapq.heappush(self._heap, (timer.due_ms, next(self._numbers), timer))
+
+    def first(self) -> InFlight:
+        """Return the first timer without removing it; the queue must not be empty."""
+        return self._heap[0][2]
+
+    def pop(self) -> InFlight:
+        """Remove and return the first timer; the queue must not be empty."""
+        return heapq.heappop(self._heap)[2]
+
+    def late_ms(self, now_ms: int) -> int:
+        """Return how late the first timer is; 0 if the queue is empty, or its first message has no due time."""
+        return now_ms - self._heap[0][0] if self._heap and self._heap[0][0] else 0
+
+
+APART_MS = 5
+"""Time between the starts of two questions: a busy consumer asks about many timers at once."""
+BLIND_AFTER_MS = 2_000
+"""Time after which a question counts as not answered."""
+LOOKS_MS = ((20, 1), (1_000, 10))
+"""Pauses between looks for an answer: for the first 20 ms one millisecond, and so on."""
+LAST_LOOKS_MS = 50
+ASKED_AGAIN_MS = 5
+"""Age of the last answered question from which a starting handler asks anew, for handlers that begin after it."""
+STALE_MS = 15
+"""Age from which a handler waits for an answer before it begins: the longest time that a cancel stays unnoticed."""
+
+
+class Log(Protocol):
+    """The log of cancellations, as a consumer asks it; see `CancellationLog`."""
+
+    topic: str
+
+    def ask(self) -> int: ...
+    def is_answered(self, question: int) -> bool: ...
+    def await_answer(self, question: int, timeout_ms: int) -> bool: ...
+    def age_ms(self) -> int: ...
+
+
+class Questions:
+    """Asks the log of cancellations, one question at a time: the receiving thread alone, under the engine's lock.
+
+    No method waits or calls other parts, except `refreshed`, which any thread may call, as it may `is_fresh`.
+    """
+
+    def __init__(self, log: Log, on_log_unavailable: WhenBlind, clock: Clock) -> None:
+        self._log = log
+        self._on_log_unavailable = on_log_unavailable
+        self._clock = clock
+        self._question: int | None = None
+        self._asked_ms: int | None = None
+
+    @property
+    def topic(self) -> str:
+        """Topic of the log."""
+        return self._log.topic
+
+    @property
+    def log_unavailable_ms(self) -> int:
+        """How long a question has waited in vain; 0 without a question, or while the answer may still be in time."""
+        if self._question is None or self._asked_ms is None:
+            return 0
+        waited_ms = self._clock.monotonic_ms() - self._asked_ms
+        return waited_ms if waited_ms >= BLIND_AFTER_MS else 0
+
+    def step(self, engine: Engine, now_ms: int) -> list[Command]:
+        """Take an answer, and ask about the timers that are due by now."""
+        commands: list[Command] = []
+        if self._question is not None:
+            if self._log.is_answered(self._question):
+                self._question = None
+                commands = engine.answered(now_ms)
+            elif self._on_log_unavailable == "deliver" and self.log_unavailable_ms:
+                # Timers that have become due since are handed out too: the time of the next answer is unknown.
+                commands = engine.unanswered()
+                engine.asked()
+                commands += engine.unanswered()
+        if engine.unasked and self._may_ask():
+            engine.asked()
+            self._question = self._log.ask()
+            self._asked_ms = self._clock.monotonic_ms()
+        return commands
+
+    def is_fresh(self) -> bool:
+        """True if a handler may begin without a new answer: cancellations newer than `STALE_MS` may be missing."""
+        age_ms = self._log.age_ms()
+        if ASKED_AGAIN_MS <= age_ms < STALE_MS:
+            self._log.ask()
+        return age_ms < STALE_MS
+
+    def refreshed(self) -> bool:
+        """Wait for the log if it was read too long ago; False if it does not answer: starting handlers must wait."""
+        if self.is_fresh():
+            return True
+        question = self._log.ask()
+        # After such a long silence no worker waits for an answer.
+        is_silent = self._log.age_ms() >= BLIND_AFTER_MS or not self._log.await_answer(question, BLIND_AFTER_MS)
+        return not is_silent or self._on_log_unavailable == "deliver"
+
+    def wait_ms(self, engine: Engine) -> int | None:
+        """Return the time until the next step is needed here; None for never."""
+        if self._question is not None and self._asked_ms is not None:
+            waited_ms = self._clock.monotonic_ms() - self._asked_ms
+            return next((pause_ms for until_ms, pause_ms in LOOKS_MS if waited_ms < until_ms), LAST_LOOKS_MS)
+        return self._apart_ms() if engine.unasked else None
+
+    def _may_ask(self) -> bool:
+        return self._question is None and self._apart_ms() <= 0
+
+    def _apart_ms(self) -> int:
+        if self._asked_ms is None:
+            return 0
+        return max(self._asked_ms + APART_MS - self._clock.monotonic_ms(), 0)
+
 
 LONG_OVERDUE_MS = 1_000
 """Lateness from which arriving timers are sorted by due time; no timer is on time any more."""
@@ -107,11 +254,7 @@ class Receiver:
             return self._engine.counts
 
     def next(self, timeout_ms: int) -> InFlight | None:
-        """Return the next due timer; None if there was none in time, or after `close`.
-
-        Args:
-            timeout_ms: At most `SLICE_MS`, so that the caller can check whether it should stop.
-        """
+        """Return the next due timer; None if there was none in time, or after `close`."""
         with self._receiving:
             if self._closed:
                 return None
@@ -192,10 +335,6 @@ class Receiver:
 
         Called at the last moment: while the timer waited for its turn, it may have been cancelled, or have become
         overdue.
-
-        Args:
-            timer: The timer as it was handed out.
-            is_known: The result of `is_known` just now; if False, this call may wait for the log of cancellations.
         """
         if not self._engine.judges or self._is_just_handed(timer):
             return True
@@ -213,15 +352,7 @@ class Receiver:
         return commands is None
 
     def done(self, timer: InFlight, *, quietly: bool = False) -> None:
-        """Acknowledge a timer that is handled.
-
-        Args:
-            timer: The timer as it was handed out.
-            quietly: Report a failing acknowledgement to the hooks, not to the caller.
-
-        Raises:
-            pulsar.PulsarException: The client could not take the acknowledgement. The timer is remembered all the same.
-        """
+        """Acknowledge a timer that is handled."""
         with self._state:
             commands = self._engine.done(timer)
         (self._execute_quietly if quietly else self._execute)(commands)

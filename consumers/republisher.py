@@ -18,20 +18,14 @@ from typing import Any, NamedTuple
 
 import pulsar
 
-from timewheel.client.alarms import Alarms
-from timewheel.client.dead_letters import without_notes
-from timewheel.client.hooks import Hooks
+from timewheel.client.dead_letters import PARKED_ERROR, PARKED_FROM, PARKED_PART, PARKED_REASON, without_notes
+from timewheel.client.dead_letters import in_parts as send_in_parts
+from timewheel.client.hooks import Alarms, Hooks
 from timewheel.client.native import NO_SCHEMA, carry, keys_of, properties_size, schema_version_of, size_of
-from timewheel.client.own_numbers import own_numbers
-from timewheel.client.parked import PARKED_ERROR, PARKED_FROM, PARKED_PART, PARKED_REASON
-from timewheel.client.partitioned import partition_count, unpartitioned_problem
+from timewheel.client.reaching import partition_count, unpartitioned_problem
 from timewheel.client.results import Outcome, cause_of, is_of_message, is_producer_closed, outcome_of_result
-from timewheel.client.schema_versions import SCHEMA_REFUSALS, Schemas
-from timewheel.client.set_aside import in_parts as send_in_parts
-from timewheel.client.surface import ClientLike, ProducerLike
-from timewheel.consumers.in_flight import InFlight, Mark
-from timewheel.consumers.receiving.subscribing import missing_topic
-from timewheel.consumers.redirect import Parked
+from timewheel.client.schemas import SCHEMA_REFUSALS, Schemas
+from timewheel.client.surface import ClientLike, ProducerLike, own_numbers
 from timewheel.core.clock import Clock
 from timewheel.core.envelope import FOR_PROPERTY, GROUP_PROPERTY, Envelope
 from timewheel.core.grouping import LARGE_BYTES
@@ -40,6 +34,9 @@ from timewheel.core.next_hop import again, retry_hop
 from timewheel.core.plan import Plan
 from timewheel.core.routing import Router
 from timewheel.events import ProducerCloseFailed, RepublishFailed, TimerParked
+
+from .message import InFlight, Mark, Parked
+from .source import missing_topic
 
 MAX_PRODUCERS = 1_024
 """Maximum number of open producers: one per partition topic and schema version; beyond it the oldest is closed."""
@@ -72,15 +69,7 @@ class _Answered(NamedTuple):
 
 
 class Republisher:
-    """Publishes timers again; starts its thread with the first timer.
-
-    Args:
-        client: The user's client.
-        plan: Names the due topics.
-        subscription: The subscription whose timers are tried again or parked.
-        clock: The consumer's clock.
-        hooks: Receive events about parked timers and failed publishes.
-    """
+    """Publishes timers again; starts its thread with the first timer."""
 
     def __init__(self, client: ClientLike, plan: Plan, subscription: str, clock: Clock, hooks: Hooks) -> None:
         self._client = client
