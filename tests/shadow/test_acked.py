@@ -85,7 +85,7 @@ def test_as_the_broker_writes_it(position: tuple[int, int], is_acked: bool) -> N
 def test_two_hundred_thousand_ranges_are_asked_through_in_a_moment() -> None:
     ranges = [AckedRange(EntryPosition(5, 2 * n), EntryPosition(5, 2 * n + 1)) for n in range(200_000)]
     found = Acked(EntryPosition(5, -1), ranges)
-    began = time.perf_counter()
+    began = time.process_time()
     acked = sum(EntryPosition(5, entry) in found for entry in range(400_000))
     assert acked == 200_000
-    assert time.perf_counter() - began < 5  # 0.3 s where nothing else runs
+    assert time.process_time() - began < 5  # 0.3 s where nothing else runs

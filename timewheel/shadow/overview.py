@@ -419,39 +419,32 @@ def overview_of(
     )
 
 
+@dataclass
 class _Look:
-    def __init__(
-        self,
-        admin: AdminClient,
-        dialer: Dialer,
-        plan: Plan,
-        properties: Mapping[str, str],
-        sample: int,
-        arrived_ms: int,
-    ) -> None:
-        self._admin = admin
-        self._dialer = dialer
-        self._plan = plan
-        self._properties = properties
-        self.desired = desired_in(properties)
-        self._sample = sample
-        self._arrived_ms = arrived_ms if moves(self.desired.state) else None
-        self._names = Names(plan)
-        self.move_decider = MoveDecider(plan)
-        self.asking = Asking()
-        self.at_ms = admin.clock.now_ms()
+    admin: AdminClient
+    dialer: Dialer
+    plan: Plan
+    properties: Mapping[str, str]
+    sample: int
+    arrived_ms: int | None
+
+    def __post_init__(self) -> None:
+        self.names, self.move_decider, self.asking = Names(self.plan), MoveDecider(self.plan), Asking()
+        self.desired, self.at_ms = desired_in(self.properties), self.admin.clock.now_ms()
+        if not moves(self.desired.state):
+            self.arrived_ms = None
 
     def stats(self, part: str) -> TopicStats | None:
         return self.asking.ask(
-            Source.TOPICS, part, partial(self._admin.topics.stats, part, clients=True), was_there=True
+            Source.TOPICS, part, partial(self.admin.topics.stats, part, clients=True), was_there=True
         )
 
     def _internal(self, part: str) -> InternalStats | None:
-        return self.asking.ask(Source.TOPICS, part, partial(self._admin.topics.internal_stats, part), was_there=True)
+        return self.asking.ask(Source.TOPICS, part, partial(self.admin.topics.internal_stats, part), was_there=True)
 
     def part(self, number: int, native: str, stats: TopicStats | None, tail: _Tail) -> PartitionOverview | None:
-        journal_part = partition_topic(self._names.journal, number)
-        intake_part = partition_topic(self._names.intake, number)
+        journal_part = partition_topic(self.names.journal, number)
+        intake_part = partition_topic(self.names.intake, number)
         internal, copies, clients = self._internal(native), self._internal(journal_part), self.stats(journal_part)
         intake = self._internal(intake_part)
         if stats is None or internal is None or copies is None or clients is None or intake is None:
@@ -460,7 +453,7 @@ class _Look:
         relay = clients.subscriptions.get(RELAY_SUBSCRIPTION)
         # The consumer that receives the messages.
         names = [] if relay is None else [relay.active_consumer, *(one.name for one in relay.consumers or ())]
-        caught_up_ms = caught_up_in(self._properties, number, self.desired)
+        caught_up_ms = caught_up_in(self.properties, number, self.desired)
         cursors = cursors_in(internal, stats)
         journal = self._queue(journal_part, copies, JOURNAL_SUBSCRIPTION)
         return PartitionOverview(
@@ -486,7 +479,7 @@ class _Look:
             return Queue(entries=0, oldest_ms=None)
         oldest_ms = None
         for first in stretches_of(stats.ledgers, cursor.mark_delete, 1, 1):
-            entry = self.asking.ask(Source.ENTRIES, part, partial(self._admin.topics.entry, part, first.upto))
+            entry = self.asking.ask(Source.ENTRIES, part, partial(self.admin.topics.entry, part, first.upto))
             oldest_ms = None if entry is None else max(self.at_ms - entry.publish_at_ms, 0)
         return Queue(entries=pending_entries(cursor, stats.ledgers), oldest_ms=oldest_ms)
 
@@ -494,7 +487,7 @@ class _Look:
         """Read the newest copies, acknowledged or not, as far as the topic still has them; lags only of messages that
         came since the desired state.
         """
-        part = partition_topic(self._names.journal, number)
+        part = partition_topic(self.names.journal, number)
         stats = self._internal(part)
         if stats is None:
             return _Tail()
@@ -521,7 +514,7 @@ class _Look:
         return any(PROBE_PROPERTY in properties for properties in properties_in(entry))
 
     def _entries(self, part: str, stretch: Stretch, *, keep_payload: bool = False) -> Iterator[Entry]:
-        for entries in entries_in(self._dialer, part, stretch, self._admin.clock, keep_payload=keep_payload):
+        for entries in entries_in(self.dialer, part, stretch, self.admin.clock, keep_payload=keep_payload):
             yield from entries
 
     def _not_moved(
@@ -530,9 +523,9 @@ class _Look:
         """Count the entries that were read, and estimate those that are far from due and were not moved."""
         cursors = acked_in(stats, counters).values()
         after = min((one.mark_delete for one in cursors), default=stats.last_confirmed)
-        pending, sampled, last = Pending(self.move_decider, cursors, self.at_ms, self._arrived_ms, moved), 0, after
+        pending, sampled, last = Pending(self.move_decider, cursors, self.at_ms, self.arrived_ms, moved), 0, after
         counts: list[int] = []
-        stretches = stretches_of(stats.ledgers, after, self._sample, SAMPLE_PIECES)
+        stretches = stretches_of(stats.ledgers, after, self.sample, SAMPLE_PIECES)
         for stretch in stretches:
             for entry in self._entries(part, stretch):
                 sampled += 1
@@ -541,7 +534,7 @@ class _Look:
             counts.append(pending.not_moved - sum(counts))
         total = entries_after(stats.ledgers, after)
         # Of a whole topic all is read, but for the broker's own entries; a slow broker may end the reading before.
-        is_whole = total <= self._sample and (sampled == total or last == stretches[-1].upto)
+        is_whole = total <= self.sample and (sampled == total or last == stretches[-1].upto)
         scale = 1.0 if is_whole else total / max(sampled, 1)
         return {
             "sampled": sampled,
@@ -554,11 +547,11 @@ class _Look:
     def holding(self) -> dict[HoldingTopic, int]:
         """Count the waiting entries by topic, without empty topics."""
         found: dict[HoldingTopic, int] = {}
-        for topic in topology(self._plan, self.at_ms).holding:
+        for topic in topology(self.plan, self.at_ms).holding:
             stats = self.asking.ask(
                 Source.TOPICS,
                 topic.name,
-                partial(self._admin.topics.partitioned_stats, topic.name, per_partition=False),
+                partial(self.admin.topics.partitioned_stats, topic.name, per_partition=False),
                 was_there=True,
             )
             relay = None if stats is None else stats.total.subscriptions.get(RELAY_SUBSCRIPTION)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -216,45 +216,44 @@ def _at_both(first: Verification, second: Verification) -> Verification:
     return replace(second, parts=parts, stuck=stuck, looks=first.looks + 1)
 
 
+@dataclass
 class _Look:
-    def __init__(
-        self, admin: AdminClient, dialer: Dialer, plan: Plan, arrived_ms: int, on_progress: ProgressCallback
-    ) -> None:
-        self._admin = admin
-        self._dialer = dialer
-        self._plan = plan
-        self._arrived_ms = arrived_ms
-        self._report = on_progress
-        self._names = Names(plan)
-        self._move_decider = MoveDecider(plan)
-        self._letters = partition_topic(self._names.dead_letter, 0)
-        self._at_ms = admin.clock.now_ms()
-        self._asking = Asking()
-        self._former = former_partitions(admin, plan, self._asking)
-        self._missing: list[str] = []
-        self._stuck: dict[str, Stuck] = {}
-        self._done = self._total = 0
+    admin: AdminClient
+    dialer: Dialer
+    plan: Plan
+    arrived_ms: int
+    on_progress: ProgressCallback
+    missing: list[str] = field(default_factory=list)
+    stuck: dict[str, Stuck] = field(default_factory=dict)
+    done: int = 0
+    total: int = 0
+
+    def __post_init__(self) -> None:
+        self.names, self.move_decider, self.asking = Names(self.plan), MoveDecider(self.plan), Asking()
+        self.letters = partition_topic(self.names.dead_letter, 0)
+        self.at_ms = self.admin.clock.now_ms()
+        self.former = former_partitions(self.admin, self.plan, self.asking)
 
     def run(self) -> Verification:
-        properties = self._admin.topics.properties(self._names.journal)
+        properties = self.admin.topics.properties(self.names.journal)
         desired = desired_in(properties)
         parts = tuple(
             self._part(number, desired, caught_up_in(properties, number, desired) is not None)
-            for number in range(self._plan.own_partitions)
+            for number in range(self.plan.own_partitions)
         )
         return Verification(
-            plan=self._plan,
-            at_ms=self._at_ms,
+            plan=self.plan,
+            at_ms=self.at_ms,
             desired=desired,
             looks=1,
             parts=parts,
-            missing=tuple(dict.fromkeys(self._missing)),
-            stuck=tuple(self._stuck.values()),
-            unread=self._asking.unread,
+            missing=tuple(dict.fromkeys(self.missing)),
+            stuck=tuple(self.stuck.values()),
+            unread=self.asking.unread,
         )
 
     def _part(self, number: int, desired: DesiredState, is_caught_up: bool) -> PartitionAudit:
-        native = self._names.part(self._plan.due_topic, number)
+        native = self.names.part(self.plan.due_topic, number)
         # The original of a copy on its way was acknowledged before. An original that is not by now is checked again.
         before = AckedByAll(self._cursors(native)[1].values())
         audit = Audit()
@@ -270,7 +269,7 @@ class _Look:
         # The due topic: copies that are back, and entries that were left.
         stats, acked = self._cursors(native)
         by_all = AckedByAll(acked.values())
-        pending = Pending(self._move_decider, acked.values(), self._admin.clock.now_ms(), self._arrived_ms)
+        pending = Pending(self.move_decider, acked.values(), self.admin.clock.now_ms(), self.arrived_ms)
         lowest = min((one.mark_delete for one in acked.values()), default=stats.last_confirmed)
         read, left = 0, []
         for entry in self._entries(native, lowest):
@@ -284,9 +283,9 @@ class _Look:
                     left.append(Trouble(Wrong.LEFT, key, entry.deliver_at_ms or 0, place, None))
 
         # The plan's topic of dead letters has a single partition: their keys identify their partitions.
-        for timer, _ in self._timers(self._letters, DEAD_LETTER_SUBSCRIPTION):
+        for timer, _ in self._timers(self.letters, DEAD_LETTER_SUBSCRIPTION):
             audit.meets(key_of(timer.timer_id), Place.DEAD)
-        due_until_ms = self._admin.clock.now_ms() + TICKS * self._plan.tick_ms + self._plan.lead_ms
+        due_until_ms = self.admin.clock.now_ms() + TICKS * self.plan.tick_ms + self.plan.lead_ms
         troubles = [*audit.troubles(by_all, due_until_ms)]
         known = {one.key for one in troubles}
         troubles += [
@@ -312,13 +311,13 @@ class _Look:
         )
 
     def _cursors(self, part: str) -> tuple[InternalStats, dict[str, Acked]]:
-        stats, internal = self._admin.topics.stats(part), self._admin.topics.internal_stats(part)
+        stats, internal = self.admin.topics.stats(part), self.admin.topics.internal_stats(part)
         return internal, acked_in(internal, stats)
 
     def _read_journal(self, number: int, audit: Audit) -> None:
         """Read the journal, with the copies that have not moved on yet."""
-        part = partition_topic(self._names.journal, number)
-        stats = self._admin.topics.internal_stats(part)
+        part = partition_topic(self.names.journal, number)
+        stats = self.admin.topics.internal_stats(part)
         journal, relay = stats.cursors[JOURNAL_SUBSCRIPTION].mark_delete, stats.cursors[RELAY_SUBSCRIPTION].mark_delete
         waiting: list[tuple[int, bool]] = []
         first: EntryPosition | None = None
@@ -338,14 +337,14 @@ class _Look:
             audit.meets(key, Place.JOURNAL, may_have_moved=may_have_moved)
 
     def _see_intake(self, number: int) -> None:
-        part = partition_topic(self._names.intake, number)
-        stats = self._asking.ask(Source.TOPICS, part, partial(self._admin.topics.internal_stats, part))
+        part = partition_topic(self.names.intake, number)
+        stats = self.asking.ask(Source.TOPICS, part, partial(self.admin.topics.internal_stats, part))
         cursor = None if stats is None else stats.cursors.get(RELAY_SUBSCRIPTION)
         if stats is None or cursor is None:
-            self._missing.append(part)
+            self.missing.append(part)
             return
         for first in stretches_of(stats.ledgers, cursor.mark_delete, 1, 1):
-            for entries in entries_in(self._dialer, part, first, self._admin.clock):
+            for entries in entries_in(self.dialer, part, first, self.admin.clock):
                 for entry in entries:
                     self._leads(part, entry.position, entry.publish_ms)
 
@@ -353,27 +352,27 @@ class _Look:
         """Record the first waiting entry of a partition that relays read, with the time when it should leave at the
         latest.
         """
-        if (late_ms := self._at_ms - leaves_ms) > STUCK_MS:
-            self._stuck.setdefault(part, Stuck(part, head, late_ms))
+        if (late_ms := self.at_ms - leaves_ms) > STUCK_MS:
+            self.stuck.setdefault(part, Stuck(part, head, late_ms))
 
     def _held(self, number: int) -> Iterator[tuple[StoredTimer, bool]]:
         """Yield the timers in holding topics; first of earlier plans, whose relays send on into the current plan's."""
-        for part in self._former.get(number, ()):
+        for part in self.former.get(number, ()):
             # A missing partition was drained since it was listed.
-            stats = self._asking.ask(Source.TOPICS, part, partial(self._admin.topics.internal_stats, part))
+            stats = self.asking.ask(Source.TOPICS, part, partial(self.admin.topics.internal_stats, part))
             if stats is not None:
                 yield from self._waiting(part, stats.cursors.get(RELAY_SUBSCRIPTION))
-        for topic in topology(self._plan, 0).holding:
+        for topic in topology(self.plan, 0).holding:
             yield from self._timers(partition_topic(topic.name, number), RELAY_SUBSCRIPTION)
 
     def _timers(self, part: str, subscription: str) -> Iterator[tuple[StoredTimer, bool]]:
         """Yield the waiting timers of a topic of the plan."""
         try:
-            cursor = self._admin.topics.internal_stats(part).cursors.get(subscription)
+            cursor = self.admin.topics.internal_stats(part).cursors.get(subscription)
         except AdminMissing:
             cursor = None
         if cursor is None:
-            self._missing.append(part)
+            self.missing.append(part)
         else:
             yield from self._waiting(part, cursor)
 
@@ -388,19 +387,19 @@ class _Look:
             first = first or entry.position
             may_have_moved = entry.position == first
             for timer in timers_in(entry):
-                if may_have_moved and part != self._letters:
+                if may_have_moved and part != self.letters:
                     self._leads(part, first, timer.due_ms)
                 yield timer, may_have_moved
 
     def _entries(self, part: str, after: EntryPosition) -> Iterator[Entry]:
         """Yield the entries behind a position, up to the topic's current end."""
-        stats = self._admin.topics.internal_stats(part)
+        stats = self.admin.topics.internal_stats(part)
         for stretch in stretches_of(stats.ledgers, after, 1 << 62):
-            self._total += stretch.entries
-            for entries in entries_in(self._dialer, part, stretch, self._admin.clock, keep_payload=True):
+            self.total += stretch.entries
+            for entries in entries_in(self.dialer, part, stretch, self.admin.clock, keep_payload=True):
                 yield from entries
-                self._done += len(entries)
-                self._report(self._done, self._total)
+                self.done += len(entries)
+                self.on_progress(self.done, self.total)
 
 
 def _returned(

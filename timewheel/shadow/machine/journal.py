@@ -43,11 +43,6 @@ class Journal:
         """True if every known copy may be let go."""
         return not self._checkpoints
 
-    @property
-    def oldest(self) -> EntryPosition | None:
-        """Position at or behind the oldest original that the journal waits for; None: it waits for none."""
-        return self._checkpoints[0].original if self._checkpoints else None
-
     def add(self, original: EntryPosition, copy: EntryPosition) -> None:
         """Add a stored copy, or several that end with this copy, and the last of their originals."""
         self._since += 1
