@@ -28,15 +28,15 @@ from timewheel.consumers.retry import NO_TOPICS, Retries, RetryPolicy
 from timewheel.core.arguments import check_client_and_plan, check_kind, has_methods, is_async
 from timewheel.core.clock import Clock, SystemClock
 from timewheel.core.errors import BadArgument, ClientMisuse
-from timewheel.core.former_topics import FormerTopic
 from timewheel.core.limits import DEFAULT_MAX_HELD
 from timewheel.core.plan import Plan
 from timewheel.core.rng import Random, system_random
+from timewheel.core.topology import FormerTopic
 from timewheel.hooks import Hook
 
 if TYPE_CHECKING:
     from timewheel.consumers.inbox.protocol import Inbox
-    from timewheel.relay.status import RelayStatus
+    from timewheel.relay.relay import RelayStatus
 
 
 class BaseConsumer:

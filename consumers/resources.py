@@ -26,16 +26,16 @@ from timewheel.consumers.receiving.source import SingleSource, Source
 from timewheel.consumers.receiving.subscribing import Subscribing
 from timewheel.consumers.retry import NO_TOPICS
 from timewheel.core.clock import Clock
-from timewheel.core.former_topics import FormerTopic
 from timewheel.core.limits import DEFAULT_MAX_HELD, hold_bound_ms
 from timewheel.core.names import Names
 from timewheel.core.plan import Calendar, Plan
 from timewheel.core.rng import Random
+from timewheel.core.topology import FormerTopic
 from timewheel.hooks import Hook
 
 if TYPE_CHECKING:
     from timewheel.relay import Relay
-    from timewheel.relay.status import RelayStatus
+    from timewheel.relay.relay import RelayStatus
 
 MAX_HANDLED = 10_000_000
 """Maximum number of handled timers that a process may remember: some 2 GB."""
@@ -152,7 +152,7 @@ class ConsumerResources:
         if embedded:
             # Imported here, so that a consumer without an embedded relay does not pay for the import.
             from timewheel.relay import Relay  # noqa: PLC0415
-            from timewheel.relay.driver.memory import MEMORY_BYTES  # noqa: PLC0415
+            from timewheel.relay.driver.source import MEMORY_BYTES  # noqa: PLC0415
 
             self._relay = Relay(
                 client,

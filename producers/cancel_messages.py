@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from timewheel.client.results import Outcome
 from timewheel.core.arguments import check_kind
-from timewheel.core.cancel_policy import Cancel
 from timewheel.core.cancellations import Cancellation
 from timewheel.core.envelope import MAX_GROUP_CHARS, MAX_TIMER_ID_CHARS, unit_mistake
 from timewheel.core.errors import BadArgument, CancelFailed, CancelOutcomeUnknown, CancelRefused, TimewheelError
 from timewheel.core.names import Names
-from timewheel.core.plan import Plan
+from timewheel.core.plan import Cancel, Plan
 from timewheel.producers.send_options import SendOptions
 from timewheel.producers.sending.outgoing import Outgoing
 from timewheel.producers.timer import Timer

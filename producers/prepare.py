@@ -25,9 +25,8 @@ from timewheel.core.errors import (
     PayloadTooLarge,
     ReservedProperty,
 )
-from timewheel.core.keys import partition_for_key
-from timewheel.core.longest_delay import DelayTooLong
-from timewheel.core.plan import Plan
+from timewheel.core.names import partition_for_key
+from timewheel.core.plan import DelayTooLong, Plan
 from timewheel.core.routing import Router
 from timewheel.producers.sending.outgoing import Outgoing, place_of
 

@@ -6,8 +6,7 @@ import datetime as dt
 from collections.abc import Mapping
 from typing import TypedDict
 
-from timewheel.core.errors import BadArgument
-from timewheel.core.near_words import did_you_mean
+from timewheel.core.errors import BadArgument, did_you_mean
 
 
 class SendOptions(TypedDict, total=False):

@@ -6,8 +6,8 @@ from typing import Protocol
 
 from timewheel.consumers.commands import Command
 from timewheel.consumers.engine import Engine
-from timewheel.core.cancel_policy import WhenBlind
 from timewheel.core.clock import Clock
+from timewheel.core.plan import WhenBlind
 
 APART_MS = 5
 """Time between the starts of two questions: a busy consumer asks about many timers at once."""

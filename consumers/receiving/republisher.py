@@ -35,8 +35,7 @@ from timewheel.consumers.redirect import Parked
 from timewheel.core.clock import Clock
 from timewheel.core.envelope import FOR_PROPERTY, GROUP_PROPERTY, Envelope
 from timewheel.core.grouping import LARGE_BYTES
-from timewheel.core.keys import partition_for_key
-from timewheel.core.names import partition_of
+from timewheel.core.names import partition_for_key, partition_of
 from timewheel.core.next_hop import again, retry_hop
 from timewheel.core.plan import Plan
 from timewheel.core.routing import Router

@@ -15,10 +15,9 @@ from timewheel.client.positions import Position
 from timewheel.client.surface import ClientLike, ConsumerLike
 from timewheel.consumers.errors import SubscribeRefused
 from timewheel.core.clock import Clock
-from timewheel.core.errors import TopologyError
+from timewheel.core.errors import TopologyError, did_you_mean
 from timewheel.core.limits import hold_bound_ms
 from timewheel.core.names import Names
-from timewheel.core.near_words import did_you_mean
 from timewheel.core.plan import Plan
 
 OWNED: Mapping[str, str] = {

@@ -9,9 +9,8 @@ import pulsar
 
 from timewheel.client.own_numbers import own_numbers
 from timewheel.client.schemas import PassThroughSchema
-from timewheel.core.errors import ClientMisuse
+from timewheel.core.errors import ClientMisuse, did_you_mean
 from timewheel.core.grouping import LARGEST_BATCH
-from timewheel.core.near_words import did_you_mean
 from timewheel.producers.sending.outgoing import Place
 
 BATCH = "batching_max_messages"

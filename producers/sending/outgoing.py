@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Literal, NamedTuple
 
 from timewheel.core.envelope import Envelope
-from timewheel.core.out_of_order import OutOfOrder
+from timewheel.core.limits import OutOfOrder
 from timewheel.core.routing import Due, Route
 
 Place = Literal["due", "broker", "relay", "cancellations"]

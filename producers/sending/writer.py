@@ -31,7 +31,7 @@ from timewheel.core.errors import (
     TimewheelError,
 )
 from timewheel.core.ids import TimerIds
-from timewheel.core.out_of_order import OutOfOrder
+from timewheel.core.limits import OutOfOrder
 from timewheel.core.plan import Calendar, Plan
 from timewheel.core.rng import system_random
 from timewheel.core.routing import Router

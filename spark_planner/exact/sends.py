@@ -32,7 +32,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import BinaryType, IntegerType, LongType, StringType, StructField, StructType
 
 from timewheel.core.durations import DAY_MS
-from timewheel.core.keys import java_string_hash
+from timewheel.core.names import java_string_hash
 
 from ..history.columns import DUE_MS, KEY, PUBLISH_MS, TOPIC, rows_by_topic
 from ..history.keys import LEAST_SHARE, KeyShares

@@ -10,7 +10,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from timewheel.core.keys import java_string_hash
+from timewheel.core.names import java_string_hash
 from timewheel.core.plan import MAX_PARTITIONS
 
 LEAST_SHARE = 0.01

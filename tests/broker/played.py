@@ -20,14 +20,13 @@ from timewheel.broker.admin.client import AdminClient
 from timewheel.client.positions import Position
 from timewheel.core.names import partition_topic
 from timewheel.core.plan import Plan
-from timewheel.demo.connecting import connect
+from timewheel.demo.player import connect, way_of
 from timewheel.demo.settings import SUBSCRIPTION
-from timewheel.demo.ways import way_of
 from timewheel.provision.provisioning import ensure
 from timewheel.testing import LocalPulsar, eventually
 from timewheel.testing.evidence.journal import Journal, now_ms
-from timewheel.testing.evidence.predicted_gaps import arrivals_by_topic
 from timewheel.testing.evidence.recorder import Deliveries, RecordingClient
+from timewheel.testing.evidence.trace import arrivals_by_topic
 
 PACE_S = 0.001
 """How long a publisher waits when it is ahead of its pace. What is sent in one go arrives behind a tier in one go too,

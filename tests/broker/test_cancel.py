@@ -30,14 +30,13 @@ from timewheel.broker.admin import AdminClient
 from timewheel.broker.admin.policies import SIZE_QUOTA, BacklogQuota
 from timewheel.consumers import AsyncDelayedConsumer, DelayedConsumer, DelayedMessage
 from timewheel.consumers.receiving import questions
-from timewheel.core.cancel_policy import Cancel
 from timewheel.core.cancellations import Answer, CancelResult
 from timewheel.core.clock import SystemClock
 from timewheel.core.durations import MINUTE_MS, SECOND_MS
 from timewheel.core.envelope import Envelope
 from timewheel.core.errors import BadArgument, CancelRefused, TimewheelError, TopologyError
 from timewheel.core.names import RELAY_SUBSCRIPTION, Names, partition_topic
-from timewheel.core.plan import Calendar, Native, Plan, Ring, Scheme, Tiered, Wheel
+from timewheel.core.plan import Calendar, Cancel, Native, Plan, Ring, Scheme, Tiered, Wheel
 from timewheel.core.planfile import save_plan
 from timewheel.core.topology import topology
 from timewheel.errors import CancelFailed

@@ -29,14 +29,12 @@ from tests.support.processes import ran
 from tests.support.secured import Secured
 from tests.support.tokens import token_for
 from timewheel.broker.admin import AdminClient
-from timewheel.cli.access import Access
-from timewheel.cli.connecting import ConnectionOptions
+from timewheel.cli.connecting import Access, ConnectionOptions
 from timewheel.client.port_probe import mistake_in
-from timewheel.core.cancel_policy import Cancel
 from timewheel.core.connection_file import load_connection
 from timewheel.core.durations import HOUR_MS
 from timewheel.core.errors import AdminDenied
-from timewheel.core.plan import Plan, Tiered
+from timewheel.core.plan import Cancel, Plan, Tiered
 from timewheel.core.planfile import save_plan
 from timewheel.errors import AdminUnreachable, BrokerLost, BrokerUnreachable, TimewheelError
 from timewheel.hooks import Event
@@ -127,7 +125,7 @@ LOUD = """
     import sys
     from pathlib import Path
     import pulsar
-    from timewheel.cli.access import Access
+    from timewheel.cli.connecting import Access
     from timewheel.core.connection_file import load_connection
 
     connection = load_connection(Path(sys.argv[1]))

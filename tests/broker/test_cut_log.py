@@ -22,17 +22,16 @@ from tests.broker.relay_stage import Stage, plan_of
 from tests.broker.test_cancel import TIERED, nothing_is_left, plan_on, provisioned
 from tests.support.raw_producer import RawProducer, batch_member, metadata_of
 from timewheel.broker.admin import AdminClient
-from timewheel.broker.protocol.fields import data_field, number_field
+from timewheel.broker.protocol.wire import data_field, number_field
 from timewheel.client.cancellation_log import CancellationLog
 from timewheel.client.hooks import Hooks
 from timewheel.consumers import DelayedConsumer
-from timewheel.core.cancel_policy import Cancel
 from timewheel.core.cancellations import Answer, Cancellation, packs
 from timewheel.core.clock import SystemClock
 from timewheel.core.durations import DAY_MS
 from timewheel.core.grouping import LARGEST_BATCH
 from timewheel.core.names import CANCELLATIONS_SUBSCRIPTION, Names, partition_topic
-from timewheel.core.plan import Plan
+from timewheel.core.plan import Cancel, Plan
 from timewheel.core.planfile import save_plan
 from timewheel.events import CancellationsUnknown
 from timewheel.producers import DelayedProducer

@@ -16,8 +16,8 @@ import pytest
 
 from tests.conftest import Evidence
 from timewheel.core.planfile import parse_plan
-from timewheel.demo.nearness import gap_band
 from timewheel.demo.settings import ALL_SCHEMES, PLAIN
+from timewheel.demo.verdict import gap_band
 from timewheel.testing import eventually
 from timewheel.testing.evidence.ledger import read_ledger, recount_command, totals
 

@@ -22,10 +22,9 @@ import pytest
 
 from tests.support.command_line import timewheel
 from timewheel.broker.admin.client import AdminClient
-from timewheel.core.cancel_policy import Cancel
 from timewheel.core.durations import HOUR_MS
 from timewheel.core.names import Names
-from timewheel.core.plan import Plan, Tiered
+from timewheel.core.plan import Cancel, Plan, Tiered
 from timewheel.core.planfile import save_plan
 from timewheel.provision.provisioning import ensure
 

@@ -20,11 +20,11 @@ from tests.support.own_broker import own_broker
 from tests.support.raw_producer import RawEntry, RawProducer, batch_member, metadata_of
 from timewheel.broker.admin.client import AdminClient
 from timewheel.broker.admin.entries import StoredEntry
+from timewheel.broker.protocol.consumers import EntryReader
 from timewheel.broker.protocol.dialing import Dialer
 from timewheel.broker.protocol.entries import Entry
-from timewheel.broker.protocol.fields import data_field, number_field
-from timewheel.broker.protocol.reading import EntryReader
-from timewheel.cli.access import Access
+from timewheel.broker.protocol.wire import data_field, number_field
+from timewheel.cli.connecting import Access
 from timewheel.client.positions import EntryPosition
 from timewheel.core.connection import DEFAULTS, Connection
 from timewheel.core.errors import AdminError, AdminMissing

@@ -13,7 +13,7 @@ import pytest
 from tests.broker.due_topic import Handled, backlog, now_ms, running
 from tests.broker.relay_stage import BUSINESS, Stage, plan_of
 from tests.support.raw_producer import RawProducer, metadata_of
-from timewheel.broker.protocol.fields import data_field
+from timewheel.broker.protocol.wire import data_field
 from timewheel.client.own_numbers import own_numbers
 from timewheel.client.results import SEEN_BEFORE
 from timewheel.consumers import DelayedConsumer, DelayedMessage, RetryLater
@@ -25,9 +25,8 @@ from timewheel.core.names import PARKED_SUBSCRIPTION, partition_topic
 from timewheel.core.plan import Calendar
 from timewheel.producers import DelayedProducer
 from timewheel.producers.sending import options as sending_options
-from timewheel.relay.driver import hop_producers
+from timewheel.relay.driver import hop_producers, source
 from timewheel.relay.driver.hop_producers import producer_name
-from timewheel.relay.machine import held_names
 from timewheel.testing import Broker, eventually
 
 SOON = timedelta(milliseconds=300)
@@ -194,7 +193,7 @@ def test_names_of_hops_that_somebody_uses_meanwhile_lose_nothing(stage: Stage) -
 
 def test_names_of_hops_that_a_stranger_holds_keep_no_timer_back(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     """Hops into the due topic waited for the name as long as the stranger was connected."""
-    monkeypatch.setattr(held_names, "HELD_MS", 2_000)
+    monkeypatch.setattr(source, "HELD_MS", 2_000)
     due = partition_topic(stage.plan.due_topic, 0)
     for tier in stage.tiers:
         name = producer_name(partition_topic(tier, 0), due, -1, stage.router.fingerprint)

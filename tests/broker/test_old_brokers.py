@@ -26,10 +26,9 @@ from tests.broker.test_whereis import MAX_READS, SCHEMES, is_right, searched
 from tests.support.own_broker import own_broker
 from tests.support.processes import ran
 from timewheel.broker.admin.client import AdminClient
-from timewheel.broker.protocol.acknowledging import EntryAcknowledger
+from timewheel.broker.protocol.consumers import EntryAcknowledger, EntryReader
 from timewheel.broker.protocol.dialing import Dialer
 from timewheel.broker.protocol.errors import ConsumerLost
-from timewheel.broker.protocol.reading import EntryReader
 from timewheel.core.names import partition_topic
 from timewheel.core.plan import Native
 from timewheel.core.planfile import save_plan

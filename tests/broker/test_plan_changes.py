@@ -24,11 +24,11 @@ from timewheel.broker.admin import AdminClient
 from timewheel.consumers import DelayedConsumer
 from timewheel.core.envelope import Envelope
 from timewheel.core.errors import AdminError
-from timewheel.core.former_topics import UndrainedTopics
 from timewheel.core.names import RELAY_SUBSCRIPTION, Names, namespace_of, partition_topic
 from timewheel.core.plan import Calendar, Native, Plan, Scheme, Tiered
 from timewheel.core.planfile import save_plan
 from timewheel.core.steps import steps
+from timewheel.core.topology import UndrainedTopics
 from timewheel.inspect.doctor import inspect_plan, verdict_on
 from timewheel.inspect.status import status_of
 from timewheel.provision import FormerTopics, ensure, roll

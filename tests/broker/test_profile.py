@@ -12,7 +12,7 @@ from rich.console import Console
 
 from tests.support.command_line import timewheel
 from timewheel.broker.admin.client import AdminClient
-from timewheel.cli.broker_profile import ProfileOptions
+from timewheel.cli.planning import ProfileOptions
 from timewheel.core.broker_profile import BrokerProfile
 from timewheel.inspect.profile import profile_of
 

@@ -15,14 +15,13 @@ from pulsar.schema import JsonSchema, Record, String
 from tests.broker.due_topic import crypto_keys, now_ms
 from tests.support.kept import Kept
 from tests.support.own_broker import own_broker
-from timewheel.broker.admin.batches import messages_of_batch
 from timewheel.broker.admin.client import AdminClient
-from timewheel.broker.protocol.acknowledging import EntryAcknowledger
-from timewheel.broker.protocol.command_types import SubscriptionType
+from timewheel.broker.admin.entries import messages_of_batch
+from timewheel.broker.protocol.commands import SubscriptionType
+from timewheel.broker.protocol.consumers import EntryAcknowledger, EntryReader
 from timewheel.broker.protocol.dialing import Dialer
 from timewheel.broker.protocol.entries import Compression, Entry
 from timewheel.broker.protocol.errors import BrokerLost, BrokerRefused, BrokerSilent, ConsumerLost, ProtocolViolation
-from timewheel.broker.protocol.reading import EntryReader
 from timewheel.client.positions import EntryPosition
 from timewheel.core.names import partition_topic
 from timewheel.testing import Broker, LocalPulsar, eventually

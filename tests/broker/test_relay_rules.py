@@ -16,7 +16,7 @@ from tests.broker.relay_stage import PATIENT_GUARD_MS, PATIENT_LEFT_MS, WHEEL, S
 from tests.support.raw_producer import RawEntry, RawProducer, metadata_of
 from tests.support.threads import StartedThreads
 from tests.support.through import Through
-from timewheel.broker.protocol.fields import data_field, number_field
+from timewheel.broker.protocol.wire import data_field, number_field
 from timewheel.client.dead_letters import DEAD_AT, DEAD_FROM
 from timewheel.client.positions import Position
 from timewheel.core.clock import SystemClock
@@ -27,8 +27,7 @@ from timewheel.core.routing import Hold
 from timewheel.core.steps import steps
 from timewheel.events import RelayBatchSplit
 from timewheel.relay import PartitionState, Relay
-from timewheel.relay.driver.dead_letter_writer import MAX_JUMPS
-from timewheel.relay.driver.holes import Seen, inspect
+from timewheel.relay.driver.dead_letter_writer import MAX_JUMPS, Seen, inspect
 from timewheel.relay.driver.hop_producers import producer_name
 from timewheel.relay.driver.source import consumer_name
 from timewheel.relay.machine.order import Spot

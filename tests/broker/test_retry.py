@@ -34,11 +34,10 @@ from timewheel.consumers import (
 )
 from timewheel.consumers.errors import SubscribeRefused
 from timewheel.consumers.inbox import MemoryInbox
-from timewheel.core.cancel_policy import Cancel
 from timewheel.core.envelope import Envelope
 from timewheel.core.errors import TopologyError
 from timewheel.core.names import PARKED_SUBSCRIPTION, RELAY_SUBSCRIPTION, Names
-from timewheel.core.plan import Plan, Scheme, Tiered
+from timewheel.core.plan import Cancel, Plan, Scheme, Tiered
 from timewheel.core.planfile import save_plan
 from timewheel.core.topology import topology
 from timewheel.dead_letters import DeadLetterPosition, DeadLetters, dead_letters, drop, parked_box, replay_parked

@@ -27,19 +27,17 @@ from tests.support.tokens import token_for
 from timewheel.broker.admin.client import AdminClient
 from timewheel.broker.admin.http import tls_context
 from timewheel.broker.admin.policies import MESSAGE_TTL_S
-from timewheel.broker.protocol.acknowledging import EntryAcknowledger
-from timewheel.broker.protocol.authentication import ByToken
+from timewheel.broker.protocol.consumers import EntryAcknowledger, EntryReader
 from timewheel.broker.protocol.dialing import Dialer
 from timewheel.broker.protocol.errors import BrokerLost, BrokerRefused
-from timewheel.broker.protocol.reading import EntryReader
-from timewheel.cli.access import Access
+from timewheel.broker.protocol.session import Authentication
+from timewheel.cli.connecting import Access
 from timewheel.consumers import DelayedConsumer
-from timewheel.core.connection import DEFAULTS, Connection
+from timewheel.core.connection import DEFAULTS, Connection, Secret
 from timewheel.core.errors import AdminDenied, AdminUnreachable
 from timewheel.core.names import Names
 from timewheel.core.plan import Native, Plan, Tiered
 from timewheel.core.planfile import save_plan
-from timewheel.core.secret import Secret
 from timewheel.errors import CancelFailed, NothingToSample
 from timewheel.hooks import Event
 from timewheel.inspect.profile import profile_of
@@ -407,7 +405,7 @@ def test_a_token_that_expires_is_asked_for_again_and_without_a_newer_one_it_ends
         asked.append(token_for("admin") if is_newer else token_for("admin", expires_s=expires_s))
         return asked[-1]
 
-    dialer = Dialer(secured.broker.service_url, authentication=ByToken(token))
+    dialer = Dialer(secured.broker.service_url, authentication=Authentication.by_token(token))
     with EntryReader(dialer, topic) as reader:
         assert len(reader.read(TIMEOUT_MS)) == 1
         opened = len(asked)

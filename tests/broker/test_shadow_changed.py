@@ -21,9 +21,9 @@ from tests.broker.shadow_stage import ShadowStage
 from tests.broker.test_shadow_look import run, saved
 from tests.support.command_line import well
 from timewheel.core.durations import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS
-from timewheel.core.former_topics import UndrainedTopics
 from timewheel.core.plan import Plan, Ring, Tiered, Wheel
 from timewheel.core.planfile import save_plan
+from timewheel.core.topology import UndrainedTopics
 from timewheel.inspect.status import Amount
 from timewheel.provision import FormerTopics
 from timewheel.provision.former_findings import left_behind

@@ -16,8 +16,8 @@ from tests.broker.due_topic import backlog, now_ms
 from tests.broker.relay_stage import BUSINESS
 from tests.broker.shadow_stage import ShadowStage, moved, shadow_plan, staged
 from tests.support.command_line import timewheel, well
+from timewheel.broker.protocol.consumers import EntryReader
 from timewheel.broker.protocol.entries import Entry
-from timewheel.broker.protocol.reading import EntryReader
 from timewheel.core.clock import SystemClock
 from timewheel.core.durations import DAY_MS, HOUR_MS
 from timewheel.core.envelope import TIMER_PROPERTY

@@ -21,7 +21,7 @@ from tests.broker.shadow_stage import ShadowStage
 from tests.support.command_line import timewheel, well
 from timewheel.broker.admin.client import AdminClient
 from timewheel.broker.admin.policies import MESSAGE_TTL_S
-from timewheel.broker.protocol.acknowledging import EntryAcknowledger
+from timewheel.broker.protocol.consumers import EntryAcknowledger
 from timewheel.broker.protocol.dialing import Dialer
 from timewheel.client.positions import EntryPosition
 from timewheel.core.durations import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS

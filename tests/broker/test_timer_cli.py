@@ -19,7 +19,7 @@ from timewheel.broker.admin import AdminClient
 from timewheel.client.cancellation_log import CancellationLog
 from timewheel.client.hooks import Hooks
 from timewheel.consumers import DelayedConsumer, DelayedMessage, ParkTimer
-from timewheel.core.cancellation_table import CancellationTable
+from timewheel.core.cancellations import CancellationTable
 from timewheel.core.clock import SystemClock
 from timewheel.core.plan import Plan
 from timewheel.core.planfile import save_plan

@@ -24,16 +24,15 @@ from tests.support.command_line import timewheel, well
 from timewheel.broker.admin.client import AdminClient
 from timewheel.consumers import DelayedConsumer, DelayedMessage, FixedBackoff, ParkTimer, RetryLater, RetryPolicy
 from timewheel.core.broker_profile import BrokerProfile
-from timewheel.core.cancel_policy import Cancel
 from timewheel.core.cancellations import Answer
 from timewheel.core.clock import SystemClock
 from timewheel.core.durations import HOUR_MS, MINUTE_MS
 from timewheel.core.envelope import Envelope
 from timewheel.core.errors import TopologyError
-from timewheel.core.former_topics import UndrainedTopics
 from timewheel.core.names import partition_topic
-from timewheel.core.plan import Calendar, Native, Plan, Scheme, Tiered
+from timewheel.core.plan import Calendar, Cancel, Native, Plan, Scheme, Tiered
 from timewheel.core.planfile import save_plan
+from timewheel.core.topology import UndrainedTopics
 from timewheel.dead_letters import dead_letter_box, dead_letters, parked_box, replay, replay_parked
 from timewheel.inspect.doctor import inspect_plan, verdict_on
 from timewheel.inspect.gaps import inspect_gaps

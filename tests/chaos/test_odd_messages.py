@@ -26,7 +26,7 @@ from tests.broker.shadow_stage import ShadowStage
 from tests.conftest import Evidence
 from tests.support.raw_producer import RawProducer, metadata_of
 from timewheel.broker.admin.client import AdminClient
-from timewheel.broker.protocol.fields import data_field, number_field
+from timewheel.broker.protocol.wire import data_field, number_field
 from timewheel.client.positions import EntryPosition
 from timewheel.core.envelope import Envelope, Life
 from timewheel.core.names import RELAY_SUBSCRIPTION

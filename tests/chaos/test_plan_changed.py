@@ -20,7 +20,7 @@ from timewheel.core.plan import Calendar, Native, Ring, Scheme, Tiered, Wheel
 from timewheel.provision import FormerTopics
 from timewheel.provision.former_removal import RemovalStage, remove_drained
 from timewheel.testing import eventually
-from timewheel.testing.evidence.checker import check
+from timewheel.testing.evidence.ledger import check
 
 if TYPE_CHECKING:
     from tests.chaos.conftest import MakeStage

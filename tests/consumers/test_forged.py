@@ -30,8 +30,7 @@ from timewheel.core.plan import Calendar, Plan
 from timewheel.core.routing import Router
 from timewheel.core.steps import INTAKE_STEP, steps
 from timewheel.core.topology import topology
-from timewheel.relay.machine.commands import judged
-from timewheel.relay.machine.intake import taken_in
+from timewheel.relay.machine.readings import judged, taken_in
 
 _digits = st.integers(0, 10**20).map(str) | st.sampled_from(
     ["", "0", "007", "-1", "9" * 15, "9" * 16, "9" * 5_000, "²"]

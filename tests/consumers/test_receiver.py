@@ -16,8 +16,8 @@ from timewheel.consumers.in_flight import Arrival, InFlight
 from timewheel.consumers.pace import Pace
 from timewheel.consumers.receiving.questions import ASKED_AGAIN_MS, BLIND_AFTER_MS, STALE_MS, Questions
 from timewheel.consumers.receiving.receiver import JUST_HANDED_MS, Receiver
-from timewheel.core.cancel_policy import WhenBlind
 from timewheel.core.envelope import Envelope
+from timewheel.core.plan import WhenBlind
 
 SECOND_MS = 1_000
 OUTAGE_MS = 60_000

@@ -18,8 +18,8 @@ from timewheel.consumers.errors import SubscribeRefused
 from timewheel.consumers.redirect import MAX_REASON_CHARS, Parked, Redirect, ToRetry
 from timewheel.consumers.retry import MAX_ATTEMPTS, Retries, after_failure
 from timewheel.core import Plan
-from timewheel.core.cancel_policy import Cancel
 from timewheel.core.durations import DAY_MS
+from timewheel.core.plan import Cancel
 from timewheel.core.rng import Random
 
 NOW_MS = 1_000_000

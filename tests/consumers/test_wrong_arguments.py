@@ -32,7 +32,7 @@ from timewheel.consumers.inbox.sql import SqlInbox
 from timewheel.consumers.middleware import Middleware
 from timewheel.consumers.receiving import subscribing
 from timewheel.core import Plan
-from timewheel.core.cancel_policy import Cancel
+from timewheel.core.plan import Cancel
 from timewheel.errors import BadArgument, CancelRefused, SubscribeRefused
 from timewheel.producers import AsyncDelayedProducer, DelayedProducer, Timer
 from timewheel.producers.sending import options

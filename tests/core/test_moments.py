@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import typer
 
-from timewheel.cli.moments import moment_ms, precision_ms
+from timewheel.cli.options import moment_ms, precision_ms
 
 
 @pytest.mark.parametrize("text", ["1795610036000", "2026-11-25T12:33:56Z", "2026-11-25T13:33:56+01:00", None])

@@ -4,7 +4,7 @@ import httpx
 import pytest
 
 from tests.core.test_tokens import token_of
-from timewheel.broker.admin.answers import MAX_REASON_CHARACTERS, error_of
+from timewheel.broker.admin.http import MAX_REASON_CHARACTERS, error_of
 from timewheel.core.errors import AdminDenied, AdminError, AdminMissing
 
 TOPIC_CALL = "POST /admin/v2/persistent/acme/crm/reminders/messageTTL"

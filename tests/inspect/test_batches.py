@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from timewheel.broker.admin.batches import BatchedMessage, BatchGarbled, messages_of_batch
+from timewheel.broker.admin.entries import BatchedMessage, BatchGarbled, messages_of_batch
 
 
 def varint(number: int) -> bytes:

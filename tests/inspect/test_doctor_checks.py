@@ -11,8 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.inspect.test_gap_looks import gap_status
-from timewheel.broker.admin.brokers import BrokerTime
-from timewheel.broker.admin.namespaces import NamespacePolicies
+from timewheel.broker.admin.client import BrokerTime, NamespacePolicies
 from timewheel.broker.admin.policies import (
     AGE_QUOTA,
     DEDUPLICATION,
@@ -35,12 +34,11 @@ from timewheel.broker.admin.policies import (
 from timewheel.broker.admin.stats import ConsumerStats, ProducerStats, SubscriptionStats, TopicStats
 from timewheel.core.broker_profile import BrokerProfile
 from timewheel.core.durations import DAY_MS, HOUR_MS
-from timewheel.core.former_topics import FormerTopic
 from timewheel.core.names import RELAY_SUBSCRIPTION, STATE_PROPERTY, namespace_of, partition_topic
 from timewheel.core.plan import Plan, Tiered
 from timewheel.core.routing import ROUTING_CODE, Router
 from timewheel.core.steps import longest_due_stay_ms
-from timewheel.core.topology import topology
+from timewheel.core.topology import FormerTopic, topology
 from timewheel.inspect.doctor import KINDS, Finding, Seen, Severity, Unread, Verdict, verdict_on
 from timewheel.inspect.doctor.checks.clients import offset_ms, producer_off_ms
 from timewheel.inspect.doctor.checks.relays import PINNED_MS

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.forgetting import redelivered_exactly
-from timewheel.broker.admin.internals import CursorStats, Ledger
+from timewheel.broker.admin.stats import CursorStats, Ledger
 from timewheel.client.positions import EntryPosition
 from timewheel.core.broker_profile import BrokerProfile
 from timewheel.inspect.gaps.reload import Run, reload_of, runs_of

@@ -8,8 +8,7 @@ import pytest
 from rich.console import Console
 
 from tests.inspect.test_gap_looks import PROFILE, Cluster, gap_status, internal, stats
-from timewheel.cli.gaps import show_snapshot
-from timewheel.cli.gaps_explain import _show
+from timewheel.cli.gaps import _show, show_snapshot
 from timewheel.inspect.gaps import inspect_gaps
 from timewheel.inspect.gaps.advice import advice_on
 from timewheel.inspect.gaps.explain import Cause, Explained, Share

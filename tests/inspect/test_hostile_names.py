@@ -15,8 +15,7 @@ from tests.shadow import test_refusing as shadow
 from timewheel.broker.admin.policies import DelayedDelivery, Policy
 from timewheel.core.durations import DAY_MS, MINUTE_MS
 from timewheel.core.errors import TopologyError
-from timewheel.core.former_topics import FormerTopic
-from timewheel.core.topology import topology
+from timewheel.core.topology import FormerTopic, topology
 from timewheel.inspect.doctor import Seen, verdict_on
 from timewheel.provision.foreign_settings import (
     delayed_delivery_findings,

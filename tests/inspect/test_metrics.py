@@ -23,13 +23,11 @@ from timewheel.events import HandlerFailed, SnapshotFailed, TokenExpired
 from timewheel.hooks import Event
 from timewheel.inspect.gaps.log import GapHistory
 from timewheel.metrics import CATALOGUE, Exporter, Metrics, metrics_page
-from timewheel.metrics.catalogue import Sample, families
-from timewheel.metrics.gap_statuses import of_snapshot
-from timewheel.metrics.roles import of_relay
+from timewheel.metrics.catalogue import Sample, families, of_relay, of_snapshot
 from timewheel.producers import ProducerCounts
 from timewheel.producers.sending.counters import Counters
-from timewheel.relay.driver.handle import PartitionState
-from timewheel.relay.status import PartitionStatus, RelayStatus
+from timewheel.relay.driver.source import PartitionState
+from timewheel.relay.relay import PartitionStatus, RelayStatus
 from timewheel.testing import eventually
 
 DUE = "persistent://public/default/due"

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from timewheel.broker.admin.namespaces import NamespacePolicies
+from timewheel.broker.admin.client import NamespacePolicies
 from timewheel.broker.admin.policies import (
     AGE_QUOTA,
     DEDUPLICATION,

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.support.plans import plan_of
-from timewheel.cli.relay_service import RelayFactory
+from timewheel.cli.relay import RelayFactory
 from timewheel.core.durations import DAY_MS
 from timewheel.core.errors import AdminDenied, TopologyError
 from timewheel.core.names import PROVISIONED_PROPERTY

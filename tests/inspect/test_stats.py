@@ -10,8 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from timewheel.broker.admin.entries import read_entry
-from timewheel.broker.admin.internals import CursorStats, read_internal_stats
-from timewheel.broker.admin.stats import read_partitioned_stats, read_topic_stats, stats_query
+from timewheel.broker.admin.stats import (
+    CursorStats,
+    read_internal_stats,
+    read_partitioned_stats,
+    read_topic_stats,
+    stats_query,
+)
 from timewheel.client.positions import EntryPosition
 from timewheel.core.errors import AdminError
 

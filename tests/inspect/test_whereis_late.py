@@ -11,9 +11,8 @@ from rich.console import Console
 
 from tests.inspect.test_whereis import NOW_MS
 from tests.support.stored_plan import StoredPlan
-from timewheel.cli.whereis import show_whereabouts
-from timewheel.core.cancellation_table import CancellationTable
-from timewheel.core.cancellations import Cancellation
+from timewheel.cli.timer import show_whereabouts
+from timewheel.core.cancellations import Cancellation, CancellationTable
 from timewheel.core.durations import DAY_MS, MINUTE_MS, SECOND_MS
 from timewheel.core.envelope import Envelope, Life
 from timewheel.core.names import Names, partition_topic

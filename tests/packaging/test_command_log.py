@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.processes import ran
-from timewheel.cli.access import read_line
+from timewheel.cli.connecting import read_line
 from timewheel.testing.ports import free_ports
 
 LOGGING = """
@@ -129,7 +129,7 @@ import logging, sys
 if len(sys.argv) > 2:
     logging.basicConfig(format=sys.argv[2])
 import pulsar
-from timewheel.cli.access import client_log
+from timewheel.cli.connecting import client_log
 
 with client_log() as log:
     client = pulsar.Client(sys.argv[1], operation_timeout_seconds=1, logger=log)

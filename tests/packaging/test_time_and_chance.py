@@ -177,12 +177,12 @@ EXCEPTIONS: dict[tuple[str, str], str] = {
     ): "names of producers that nobody can guess, whatever seeds are handed in",
     ("timewheel/relay/relay.py", "os.urandom"): "relay ids must differ between processes, whatever their seeds are",
     ("timewheel/relay/relay.py", "join()"): "its crews' own join, which is by the clock",
-    ("timewheel/relay/driver/partition_workers.py", "join()"): "the ring keeper's own join, which is by the clock",
+    ("timewheel/relay/driver/partition.py", "join()"): "the ring keeper's own join, which is by the clock",
     ("timewheel/relay/driver/former_topic_drainer.py", "join()"): "its crews' own join, which is by the clock",
     ("timewheel/relay/driver/session.py", "wait()"): "the confirmations' own wait, which is by the clock",
     ("timewheel/relay/service.py", "faulthandler.dump_traceback_later"): "a watchdog trusts nothing of Python's",
     (
-        "timewheel/broker/protocol/transport.py",
+        "timewheel/broker/protocol/session.py",
         "settimeout()",
     ): "a socket waits for an answer; the clock tells how long",
     ("timewheel/broker/admin/http.py", "tenacity.wait_random_exponential"): "tenacity draws how long; the clock waits",
@@ -193,7 +193,7 @@ EXCEPTIONS: dict[tuple[str, str], str] = {
     ("timewheel/watch/expected.py", "numpy.random.default_rng"): "as above",
     ("spark_planner/extrapolation.py", "numpy.random.Generator"): "handed in",
     ("spark_planner/extrapolation.py", "numpy.random.default_rng"): "of a fixed seed: the same plan each time",
-    ("timewheel/broker/admin/redirects.py", "join()"): "of a URL",
+    ("timewheel/broker/admin/http.py", "join()"): "of a URL",
 }
 """What is used where all the same, by folder or file, and why."""
 

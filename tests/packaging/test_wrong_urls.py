@@ -10,12 +10,10 @@ from pathlib import Path
 import pytest
 
 from tests.support.processes import ran
-from timewheel.cli.access import Access
-from timewheel.cli.broker_profile import ProfileOptions
-from timewheel.cli.connecting import ConnectionOptions
-from timewheel.core.cancel_policy import Cancel
+from timewheel.cli.connecting import Access, ConnectionOptions
+from timewheel.cli.planning import ProfileOptions
 from timewheel.core.durations import DAY_MS
-from timewheel.core.plan import Plan, Tiered
+from timewheel.core.plan import Cancel, Plan, Tiered
 from timewheel.core.planfile import save_plan
 from timewheel.errors import BadConnection, BrokerLost, BrokerUnreachable, TimewheelError
 from timewheel.testing.ports import free_ports

@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 
 from timewheel.core.broker_profile import BrokerProfile
 from timewheel.core.durations import DAY_MS, HOUR_MS
-from timewheel.core.keys import partition_for_key
+from timewheel.core.names import partition_for_key
 from timewheel.core.plan import MAX_PARTITIONS, Native, Plan, Tiered
 from timewheel.spark_planner.choice.constraints import Constraints
 from timewheel.spark_planner.exact.sends import heavy_keys

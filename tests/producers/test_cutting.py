@@ -15,8 +15,7 @@ from tests.support.silent_broker import SilentClient
 from timewheel.client.hooks import Hooks
 from timewheel.client.results import Outcome
 from timewheel.core import Cancel, Clock, Envelope, Native, Plan, Router, SystemClock
-from timewheel.core.cancellation_table import CancellationTable
-from timewheel.core.cancellations import Cancellation, read_cancellations
+from timewheel.core.cancellations import Cancellation, CancellationTable, read_cancellations
 from timewheel.core.durations import DAY_MS
 from timewheel.core.envelope import MAX_GENERATION
 from timewheel.core.errors import BadArgument, CancelFailed, CancelOutcomeUnknown, CancelRefused

@@ -20,11 +20,11 @@ from timewheel.relay.driver.dead_letter_writer import (
     MAX_JUMPS,
     MAX_VERDICTS,
     DeadLetterWriter,
+    Seen,
     Verdict,
     Verdicts,
 )
-from timewheel.relay.driver.handle import Handle
-from timewheel.relay.driver.holes import Seen
+from timewheel.relay.driver.source import Handle
 from timewheel.relay.machine.order import Spot
 
 HERE, THERE = Position(7, 1, -1), Position(7, 2, 0)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tests.packaging.test_printed_commands import COMMANDS, command_of
 from tests.shadow.entries import entry_of
 from tests.shadow.test_standing import NOW_MS, PLAN
-from timewheel.cli.moments import at
+from timewheel.cli.options import at
 from timewheel.cli.shadow import last_words
 from timewheel.client.positions import EntryPosition
 from timewheel.core.durations import HOUR_MS, MINUTE_MS

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from timewheel.broker.admin.internals import AckedRange, CursorStats
+from timewheel.broker.admin.stats import AckedRange, CursorStats
 from timewheel.client.positions import EntryPosition
 from timewheel.shadow.machine.acked import Acked, AckedByAll, AckedByAny
 

@@ -18,8 +18,7 @@ from timewheel.client.positions import EntryPosition
 from timewheel.core.envelope import PROBE_PROPERTY
 from timewheel.core.names import Names
 from timewheel.core.plan import Tiered
-from timewheel.relay.driver.endings import SessionFailed
-from timewheel.relay.driver.handle import Handle
+from timewheel.relay.driver.source import Handle, SessionFailed
 from timewheel.shadow.driver.copies import Copies, Stays
 from timewheel.shadow.driver.move_counts import MoveCounts
 from timewheel.shadow.machine.journal import Journal

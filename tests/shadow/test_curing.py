@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from tests.shadow.entries import entry_of
 from tests.support.plans import shadow_of
-from timewheel.broker.admin.internals import AckedRange, Ledger
-from timewheel.cli.shadow_start import written_words
+from timewheel.broker.admin.stats import AckedRange, Ledger
+from timewheel.cli.shadow import written_words
 from timewheel.client.positions import EntryPosition
 from timewheel.core.durations import DAY_MS, HOUR_MS, MINUTE_MS
 from timewheel.core.plan import Ring, Tiered, Wheel

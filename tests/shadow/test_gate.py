@@ -14,8 +14,7 @@ from timewheel.broker.protocol.errors import BrokerLost
 from timewheel.client.positions import EntryPosition
 from timewheel.core.envelope import FROM_PROPERTY
 from timewheel.core.rng import system_random
-from timewheel.relay.driver.endings import SessionFailed
-from timewheel.relay.driver.handle import Handle
+from timewheel.relay.driver.source import Handle, SessionFailed
 from timewheel.shadow.driver.ack_before_relay import TRY_FOR_MS, AckBeforeRelay
 
 

@@ -11,14 +11,13 @@ import pytest
 from tests.shadow.test_copies import NOW_MS, NOWHERE, PART, PLAN, STORED, Client
 from tests.shadow.test_refusing import internals
 from tests.support.manual_clock import ManualClock
-from timewheel.broker.admin.internals import InternalStats
+from timewheel.broker.admin.stats import InternalStats
 from timewheel.client.hooks import Hooks
 from timewheel.client.native import NO_SCHEMA
 from timewheel.core.names import JOURNAL_SUBSCRIPTION
 from timewheel.core.rng import system_random
-from timewheel.relay.driver.endings import SessionFailed
-from timewheel.relay.driver.handle import Handle
 from timewheel.relay.driver.hop_producers import LeaseHeld
+from timewheel.relay.driver.source import Handle, SessionFailed
 from timewheel.shadow.driver.inspector import View
 from timewheel.shadow.driver.move_counts import MoveCounts
 from timewheel.shadow.driver.move_session import MoveSession

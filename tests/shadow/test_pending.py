@@ -11,10 +11,9 @@ from rich.console import Console
 
 from tests.shadow.entries import entry_of
 from tests.shadow.test_standing import NOW_MS, PLAN, SOUND, overview
-from timewheel.broker.admin.internals import AckedRange
-from timewheel.cli.moments import at
-from timewheel.cli.shadow_status import show_overview
-from timewheel.cli.shadow_verify import show_audit
+from timewheel.broker.admin.stats import AckedRange
+from timewheel.cli.options import at
+from timewheel.cli.shadow import show_audit, show_overview
 from timewheel.client.positions import EntryPosition
 from timewheel.core.durations import DAY_MS, HOUR_MS, MINUTE_MS
 from timewheel.shadow.machine.acked import Acked

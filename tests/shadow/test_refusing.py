@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from tests.core.plan_space import NOW_MS, journey, plans
 from tests.inspect.test_doctor_checks import namespace, of_others, stats_of, subscription
 from tests.support.plans import shadow_of
-from timewheel.broker.admin.internals import CursorStats, InternalStats
 from timewheel.broker.admin.policies import (
     DEDUPLICATION,
     DELAYED_DELIVERY,
@@ -23,7 +22,7 @@ from timewheel.broker.admin.policies import (
     DelayedDelivery,
     Policy,
 )
-from timewheel.broker.admin.stats import ProducerStats, is_users
+from timewheel.broker.admin.stats import CursorStats, InternalStats, ProducerStats, is_users
 from timewheel.client.positions import EntryPosition
 from timewheel.core.durations import DAY_MS, HOUR_MS, MINUTE_MS
 from timewheel.core.plan import Plan, Tiered

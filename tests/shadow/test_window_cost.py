@@ -14,8 +14,8 @@ from tests.core.plan_space import plans
 from tests.shadow.entries import entry_of
 from tests.shadow.test_curing import DAYS, RINGS
 from tests.support.plans import shadow_of
-from timewheel.broker.admin.internals import AckedRange, Ledger
-from timewheel.cli.shadow_common import window_words
+from timewheel.broker.admin.stats import AckedRange, Ledger
+from timewheel.cli.shadow import window_words
 from timewheel.client.positions import EntryPosition
 from timewheel.core.durations import DAY_MS, HOUR_MS, MINUTE_MS
 from timewheel.core.plan import Plan, Ring, Tiered, Wheel

@@ -7,8 +7,8 @@ from typing import Any
 
 from tests.support.manual_clock import ManualClock
 from tests.support.pulsar_messages import command_frame, connected, read_request
-from timewheel.broker.protocol.addresses import Address
 from timewheel.broker.protocol.errors import BrokerLost
+from timewheel.broker.protocol.session import Address
 
 Answering = Callable[[Any], bytes]
 """Returns the answer to a request; empty: the broker is silent."""

@@ -11,9 +11,10 @@ from types import TracebackType
 from typing import NamedTuple, Self
 from urllib.parse import urlsplit
 
-from timewheel.broker.protocol.checksum import crc32c
+import google_crc32c
+
 from timewheel.broker.protocol.dialing import Dialer
-from timewheel.broker.protocol.fields import data_field, data_tag, fields_of, number_field, number_tag
+from timewheel.broker.protocol.wire import data_field, data_tag, fields_of, number_field, number_tag
 from timewheel.client.positions import EntryPosition
 
 _CONNECT, _PRODUCER, _SEND, _RECEIPT, _SEND_ERROR, _ERROR, _PING, _PONG = 2, 5, 6, 7, 8, 14, 18, 19
@@ -160,7 +161,7 @@ class RawProducer:
 
     def _send(self, entry: RawEntry, found: list[EntryPosition | None], waiting: deque[RawEntry]) -> None:
         body = struct.pack(">I", len(entry.metadata)) + entry.metadata + entry.payload
-        head = b"\x0e\x01" + struct.pack(">I", crc32c(body)) if entry.head is None else entry.head
+        head = b"\x0e\x01" + struct.pack(">I", google_crc32c.value(body)) if entry.head is None else entry.head
         send = number_field(1, 1) + number_field(2, self._sent) + number_field(3, entry.messages)
         self._sent += 1
         try:

@@ -15,8 +15,7 @@ from typing import Any, NamedTuple
 
 from tests.support.manual_clock import ManualClock
 from timewheel.broker.admin.entries import StoredEntry
-from timewheel.broker.admin.internals import CursorStats, InternalStats, Ledger
-from timewheel.broker.admin.stats import TopicStats, read_topic_stats
+from timewheel.broker.admin.stats import CursorStats, InternalStats, Ledger, TopicStats, read_topic_stats
 from timewheel.client.positions import EntryPosition
 from timewheel.core.envelope import Envelope
 from timewheel.core.errors import AdminMissing

@@ -10,8 +10,7 @@ from typing import Any, Literal
 from timewheel.consumers.commands import Command
 from timewheel.consumers.engine import Engine
 from timewheel.consumers.receiving.questions import Questions
-from timewheel.core.cancellation_table import CancellationTable
-from timewheel.core.cancellations import Cancellation
+from timewheel.core.cancellations import Cancellation, CancellationTable
 
 CutRules = Literal["right", "the last one counts"]
 

@@ -17,7 +17,7 @@ from timewheel.core.names import RELAY_SUBSCRIPTION
 from timewheel.core.next_hop import Drop, Hop, NextHop, NotYet, ToDeadLetter
 from timewheel.core.routing import Due, Router
 from timewheel.core.steps import Step
-from timewheel.relay.driver.hop_batches import HopBatch, Member
+from timewheel.relay.driver.hop_producers import HopBatch, Member
 
 RulesName = Literal[
     "right", "numbered by the start", "not cut at the mark", "both of these", "wall clock", "acknowledge first"

@@ -16,7 +16,7 @@ from timewheel.cli.app import main
 from timewheel.core.envelope import FROM_PROPERTY, Envelope
 from timewheel.core.next_hop import Hop, NextHop
 from timewheel.core.routing import Due
-from timewheel.relay.driver.hop_batches import HopBatch, HopBatches
+from timewheel.relay.driver.hop_producers import HopBatch, HopBatches
 from timewheel.shadow.driver.copies import Copies
 from timewheel.shadow.driver.move_session import MoveSession
 from timewheel.shadow.machine.move_decider import moved_from

@@ -19,34 +19,21 @@ HINT = "Point at a bar for its figures."
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bar:
-    """A share.
-
-    Args:
-        name: Name of the bar.
-        share: From 0 to 1.
-        note: Text beside the share.
-    """
+    """A share."""
 
     name: str
-    share: float
+    share: float  # from 0 to 1
     note: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BarChart:
-    """The values of a bar chart, from top to bottom.
-
-    Args:
-        title: Read by screen readers.
-        caption: Below the chart.
-        bars: In order.
-        axis: Name of the axis of shares.
-    """
+    """The values of a bar chart, from top to bottom; screen readers read the title."""
 
     title: str
     caption: str
     bars: Sequence[Bar]
-    axis: str
+    axis: str  # name of the axis of shares
 
 
 def bar_chart(chart: BarChart) -> Figure:

@@ -55,12 +55,7 @@ Point = tuple[float, float]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choice:
-    """A point of the chart.
-
-    Args:
-        plan: Text of its plan.
-        at: (x, y).
-    """
+    """A point of the chart: its plan, and (x, y)."""
 
     plan: str
     at: Point
@@ -77,26 +72,14 @@ class Named:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choices:
-    """The values of a choice chart.
-
-    Args:
-        title: Read by screen readers.
-        caption: Below the chart.
-        points: All choices.
-        front: The choices that no other choice beats, by x.
-        named: The choices with a name.
-        limit: A height to mark.
-        limit_name: Name of that height.
-        x_name: Name of the x axis.
-        y_name: Name of the y axis.
-    """
+    """The values of a choice chart; screen readers read the title."""
 
     title: str
     caption: str
     points: Sequence[Choice]
-    front: Sequence[Choice]
+    front: Sequence[Choice]  # those that no other choice beats, by x
     named: Sequence[Named]
-    limit: float
+    limit: float  # a height to mark
     limit_name: str
     x_name: str
     y_name: str

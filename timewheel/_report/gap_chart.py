@@ -60,15 +60,10 @@ HINT = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Series:
-    """A line of the chart.
-
-    Args:
-        name: Name for readers.
-        points: (time, gaps), time ascending.
-    """
+    """A line of the chart."""
 
     name: str
-    points: Sequence[tuple[float, float]]
+    points: Sequence[tuple[float, float]]  # (time, gaps), time ascending
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,21 +76,12 @@ class Mark:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GapChart:
-    """The values of a gap chart.
-
-    Args:
-        title: Read by screen readers, with the caption.
-        caption: Below the chart.
-        series: At most five, the worst first.
-        limit: Dashed line: the number of ranges that the broker keeps.
-        marks: Vertical lines.
-        time_unit: Name of the time axis.
-    """
+    """The values of a gap chart; screen readers read the title, with the caption."""
 
     title: str
     caption: str
-    series: Sequence[Series]
-    limit: int
+    series: Sequence[Series]  # at most five, the worst first
+    limit: int  # dashed line: the number of ranges that the broker keeps
     marks: Sequence[Mark] = ()
     time_unit: str = "days"
 

@@ -77,12 +77,7 @@ def limit_line(limit: float, name: str) -> Drawn:
 
 
 def limit_name(x: str, **mark: Any) -> Drawn:
-    """Draw the name of `limit_line`, on top of all layers between the two.
-
-    Args:
-        x: Position, as an expression of the chart's ``width``.
-        mark: Properties of the text: alignment and distances.
-    """
+    """Draw the name of `limit_line`, on top of all layers between the two."""
     base = chart_of("limit").encode(x=alt.value(alt.ExprRef(x)), y="limit:Q")
     return Drawn(name_layers(base, color=ALARM, **mark), {})
 
@@ -103,13 +98,7 @@ def name_layers(base: alt.Chart, *, color: str, **mark: Any) -> list[alt.Chart]:
 
 
 def finished(parts: Sequence[Drawn], *, height: int | str, words: str) -> dict[str, Any]:
-    """Return the chart as Vega-Lite's JSON values, as wide as its place on the page.
-
-    Args:
-        parts: From the lowest to the highest.
-        height: Pixels, or "container": as high as its place.
-        words: Description for screen readers.
-    """
+    """Return the chart as Vega-Lite's JSON values, as wide as its place on the page."""
     sized = alt.LayerChart(layer=[layer for part in parts for layer in part.layers]).properties(
         width="container", height=height, description=words
     )

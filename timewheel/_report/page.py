@@ -18,42 +18,25 @@ class Table:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Figure:
-    """A chart.
+    """A chart."""
 
-    Args:
-        name: Lower-case letters; unique among the figures of a page.
-        spec: Vega-Lite specification, as JSON values.
-        words: Description for readers who cannot see it.
-        caption: Below it.
-        hint: How to use a pointer on it.
-    """
-
-    name: str
-    spec: Mapping[str, Any]
-    words: str
+    name: str  # lower-case letters; unique among the figures of a page
+    spec: Mapping[str, Any]  # Vega-Lite specification, as JSON values
+    words: str  # for readers who cannot see it
     caption: str
-    hint: str
+    hint: str  # how to use a pointer on it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Headline:
-    """A key figure of the page.
-
-    Args:
-        name: Name of the figure.
-        value: The figure.
-        unit: Its unit.
-        known: Its origin: "counted" or "estimated".
-        lines: Values for comparison, and its uncertainty.
-        good: Whether it is good news; None: neither.
-    """
+    """A key figure of the page."""
 
     name: str
     value: str
     unit: str
-    known: str
-    lines: Sequence[str] = ()
-    good: bool | None = None
+    known: str  # its origin: "counted" or "estimated"
+    lines: Sequence[str] = ()  # values for comparison, and its uncertainty
+    good: bool | None = None  # whether it is good news; None: neither
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,93 +49,53 @@ class Fold:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Slider:
-    """A number that a reader may change.
+    """A number that a reader may change."""
 
-    Args:
-        name: Name for the script.
-        label: Name for readers.
-        stops: The possible numbers, in order.
-        texts: Text of each number.
-        start: Index of the initial number.
-    """
-
-    name: str
-    label: str
-    stops: Sequence[float]
-    texts: Sequence[str]
-    start: int
+    name: str  # for the script
+    label: str  # for readers
+    stops: Sequence[float]  # the possible numbers, in order
+    texts: Sequence[str]  # of each number
+    start: int  # index of the initial number
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sliders:
-    """Numbers to change, and results that what_if.js computes from them.
-
-    Args:
-        sliders: At most a handful.
-        statistic: All data for the script, as JSON values.
-        rows: (name in the script, name for readers) of each result.
-        columns: The two plans with results: the best, and the plan that it is compared with.
-    """
+    """Numbers to change, and results that what_if.js computes from them."""
 
     sliders: Sequence[Slider]
-    statistic: Mapping[str, Any]
-    rows: Sequence[tuple[str, str]]
-    columns: tuple[str, str]
+    statistic: Mapping[str, Any]  # all data for the script, as JSON values
+    rows: Sequence[tuple[str, str]]  # (name in the script, name for readers) of each result
+    columns: tuple[str, str]  # the two plans with results: the best, and the plan that it is compared with
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Section:
-    """A part of a longer page, in this order.
-
-    Args:
-        heading: Its heading.
-        sentences: Sentences of text. If they are ranked, the first is the most important, and is shown as such.
-        ranked: Whether they are ranked.
-        facts: (name, text) pairs.
-        sliders: At most one section of a page has sliders. They are not shown without scripts, nor on paper.
-        figure: A chart.
-        links: (name, file beside the page) pairs.
-        tables: After the figure.
-        folds: After the tables.
-    """
+    """A part of a longer page, in this order."""
 
     heading: str
     sentences: Sequence[str] = ()
-    ranked: bool = False
-    facts: Sequence[tuple[str, str]] = ()
+    ranked: bool = False  # whether the first sentence is the most important, and is shown as such
+    facts: Sequence[tuple[str, str]] = ()  # (name, text) pairs
+    # At most one section of a page has sliders. They are not shown without scripts, nor on paper.
     sliders: Sliders | None = None
     figure: Figure | None = None
-    links: Sequence[tuple[str, str]] = ()
+    links: Sequence[tuple[str, str]] = ()  # (name, file beside the page) pairs
     tables: Sequence[Table] = ()
     folds: Sequence[Fold] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Page:
-    """The content of a page, from top to bottom.
-
-    Args:
-        title: Title of the page.
-        verdict: The most important line.
-        good: Whether it is good news.
-        facts: (name, text) pairs.
-        headlines: At most three.
-        notices: Sentences that no reader may miss.
-        figure: The chart that shows the verdict; None: no chart does.
-        tables: After the figure.
-        sections: After the tables.
-        notes: Paragraphs at the end.
-        commands: (purpose, shell line) pairs.
-    """
+    """The content of a page, from top to bottom."""
 
     title: str
-    verdict: str
-    good: bool
-    figure: Figure | None = None
+    verdict: str  # the most important line
+    good: bool  # whether it is good news
+    figure: Figure | None = None  # the chart that shows the verdict
     facts: Sequence[tuple[str, str]] = ()
-    headlines: Sequence[Headline] = ()
-    notices: Sequence[str] = ()
+    headlines: Sequence[Headline] = ()  # at most three
+    notices: Sequence[str] = ()  # sentences that no reader may miss
     tables: Sequence[Table] = ()
     sections: Sequence[Section] = ()
     notes: Sequence[str] = ()
-    commands: Sequence[tuple[str, str]] = ()
+    commands: Sequence[tuple[str, str]] = ()  # (purpose, shell line) pairs

@@ -15,29 +15,24 @@ from dataclasses import dataclass
 from typing import Annotated
 
 import typer
+from typer import Option
 
-from timewheel.cli.broker import broker
-from timewheel.cli.broker_profile import profile
-from timewheel.cli.cancellations import cancellations
 from timewheel.cli.dead_letters import dead_letters, parked
-from timewheel.cli.demo import demo
+from timewheel.cli.demo import broker, demo
 from timewheel.cli.doctor import doctor
 from timewheel.cli.exporter import exporter
-from timewheel.cli.gaps import gaps
-from timewheel.cli.gaps_explain import explain
-from timewheel.cli.options import FAILED, USAGE, USAGE_ERROR, CommandGroup
-from timewheel.cli.plan import plan
+from timewheel.cli.gaps import explain, gaps
+from timewheel.cli.options import FAILED, USAGE, USAGE_ERROR, CommandGroup, Commands
+from timewheel.cli.plan import compare, plan, predict
 from timewheel.cli.plan_check import check
-from timewheel.cli.predict import compare, predict
+from timewheel.cli.planning import profile
 from timewheel.cli.relay import relay
-from timewheel.cli.sample import sample
 from timewheel.cli.shadow import shadow
+from timewheel.cli.sources import sample, survey
 from timewheel.cli.status import status
-from timewheel.cli.survey import survey
 from timewheel.cli.terminal import print_error, print_line
-from timewheel.cli.timer import timer
+from timewheel.cli.timer import cancellations, timer, whereis
 from timewheel.cli.topics import topics
-from timewheel.cli.whereis import whereis
 from timewheel.core.errors import (
     BadConnection,
     CancelRefused,
@@ -61,7 +56,7 @@ class Settings:
     """The plan's file of the command, as the user typed it."""
 
 
-app = typer.Typer(
+app = Commands(
     name="timewheel",
     cls=CommandGroup,
     no_args_is_help=True,
@@ -115,10 +110,10 @@ def _options(
     context: typer.Context,
     *,
     traceback: Annotated[
-        bool, typer.Option("--traceback", envvar="TIMEWHEEL_TRACEBACK", help="Print the traceback of an error.")
+        bool, Option("--traceback", envvar="TIMEWHEEL_TRACEBACK", help="Print the traceback of an error.")
     ] = False,
     version: Annotated[  # noqa: ARG001 - its callback acts before the function runs
-        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
+        bool, Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
     ] = False,
 ) -> None:
     """Long delays on Apache Pulsar that survive reloads of a topic."""

@@ -1,4 +1,4 @@
-"""Options of all commands that connect to a cluster, and the connection whose top layer these options are.
+"""Options of all commands that connect to a cluster, the connection whose top layer they are, and its clients.
 
 An option overrides an environment variable; a variable overrides the file of ``--connection``; the file overrides the
 defaults.
@@ -6,21 +6,33 @@ defaults.
 
 from __future__ import annotations
 
+import logging
 import os
+import re
+import threading
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import typer
+from typer import Option
 
 from timewheel.cli.terminal import print_error
-from timewheel.core.errors import BadConnection
+from timewheel.core.errors import BadConnection, TimewheelError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
     from contextlib import AbstractContextManager
+    from pathlib import Path
 
     from timewheel.broker.admin.client import AdminClient
-    from timewheel.cli.access import Access
+    from timewheel.broker.admin.entries import EntrySource
+    from timewheel.broker.protocol.dialing import Dialer
+    from timewheel.client.tls_reader import TlsReader
+    from timewheel.client.token_reader import TokenReader
     from timewheel.core.connection import Connection
     from timewheel.hooks import Event, Hook
 
@@ -37,11 +49,7 @@ _FOLLOWED = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConnectionOptions:
-    """The options of a command that connects to a cluster: a group for `timewheel.cli.options.with_options`.
-
-    Args:
-        context: Context of the command, for `words`; None: no option was typed.
-    """
+    """The options of a command that connects to a cluster: a group for `timewheel.cli.options.with_options`."""
 
     admin_option: ClassVar[str] = "--admin-url"
     """The option for the admin URL, which errors name."""
@@ -49,32 +57,20 @@ class ConnectionOptions:
     context: typer.Context | None = None
     service_url: Annotated[
         str | None,
-        typer.Option(
-            "--service-url",
-            help="Service URL of the brokers; else PULSAR_SERVICE_URL.",
-            show_default="pulsar://localhost:6650",
-        ),
+        Option(help="Service URL of the brokers; else PULSAR_SERVICE_URL.", show_default="pulsar://localhost:6650"),
     ] = None
     admin_url: Annotated[
         str | None,
-        typer.Option(
-            "--admin-url",
-            help="Web service of any broker; else PULSAR_ADMIN_URL.",
-            show_default="http://localhost:8080",
-        ),
+        Option(help="Web service of any broker; else PULSAR_ADMIN_URL.", show_default="http://localhost:8080"),
     ] = None
     token: Annotated[
-        str | None,
-        typer.Option("--token", help="Bearer token; else PULSAR_TOKEN, which other users of this machine do not see."),
+        str | None, Option(help="Bearer token; else PULSAR_TOKEN, which other users of this machine do not see.")
     ] = None
-    token_file: Annotated[
-        Path | None, typer.Option("--token-file", help="File with the bearer token, read at every connect.")
-    ] = None
-    tls_ca: Annotated[Path | None, typer.Option("--tls-ca", help="PEM file with the authorities to trust.")] = None
+    token_file: Annotated[Path | None, Option(help="File with the bearer token, read at every connect.")] = None
+    tls_ca: Annotated[Path | None, Option(help="PEM file with the authorities to trust.")] = None
     connection: Annotated[
         Path | None,
-        typer.Option(
-            "--connection",
+        Option(
             metavar="FILE",
             envvar=FILE_VARIABLE,
             show_envvar=True,
@@ -96,13 +92,8 @@ class ConnectionOptions:
         return tuple(word for name, option in options for word in (option, str(context.params[name])))
 
     def given(self) -> Connection:
-        """Return all layers but the defaults.
-
-        Raises:
-            BadConnection: A layer is invalid; an empty token, as from an unset variable, is refused.
-        """
-        from timewheel.core.connection import Connection, connection_of_environment, named_by
-        from timewheel.core.secret import Secret
+        """Return all layers but the defaults."""
+        from timewheel.core.connection import Connection, Secret, connection_of_environment, named_by
 
         if self.token is not None and not self.token.strip():
             raise BadConnection("--token", "is empty")
@@ -122,11 +113,7 @@ class ConnectionOptions:
         return options.over(connection_of_environment(os.environ)).over(_of_file(self.connection))
 
     def merged(self) -> Connection:
-        """Return all layers, including the defaults.
-
-        Raises:
-            BadConnection: A layer is invalid.
-        """
+        """Return all layers, including the defaults."""
         from timewheel.core.connection import DEFAULTS
         from timewheel.core.connection_file import secrets_open_to_all
         from timewheel.events import SecretFileOpen
@@ -137,16 +124,8 @@ class ConnectionOptions:
         return connection
 
     def access(self, hooks: tuple[Hook, ...] | None = None) -> Access:
-        """Return the factory of clients.
-
-        Args:
-            hooks: None: `warn`.
-
-        Raises:
-            BadConnection: The options or another layer are invalid.
-            TokenNotGiven: The authorization server issues no token.
-        """
-        from timewheel.cli.access import Access
+        """Return the factory of clients."""
+        from timewheel.cli.connecting import Access
 
         return Access(self.merged(), (warn,) if hooks is None else hooks, admin_option=self.admin_option)
 
@@ -204,3 +183,297 @@ def warn(event: Event) -> None:
     if event.level != "info":
         facts = ", ".join(f"{name}: {value}" for name, value in event.fields.items())
         print_error(f"{event.level}: {event.name}: {facts}")
+
+
+LINE = re.compile(r"\S+ \S+ (?P<level>[A-Z]+) +\[\d+\] (?P<place>\S+) \| (?P<text>.*)")
+"""``2026-11-21 09:00:00.000 ERROR [139701] ClientConnection:485 | Connection refused``"""
+EXPECTED = re.compile(r"Failed to create producer: Producer(Busy|Fenced)\b")
+"""Another process has the producer of a name. Only leases have names here, so a standby meets this error at each
+attempt. The caller that asked for the producer gets the error, and reports it if it matters.
+"""
+END = b"\0\n"
+"""A line that the client never writes."""
+JOIN_TIMEOUT_S = 1.0
+_NOWHERE = logging.NullHandler()
+
+
+@contextmanager
+def client_log() -> Iterator[Any]:
+    """Make a `logger` for ``pulsar.Client`` that logs errors only; close the client before the block ends.
+
+    By default this log goes to standard output, where a command's results belong. A Python logger that is passed to the
+    client is called on C++ threads, for every debug line and whatever its level, so the client waits for Python several
+    times per message. Therefore the client writes into a pipe, and a thread of this process reads the pipe.
+    """
+    import pulsar
+
+    # A command without a log prints its result, or the error that ends it, but no log lines of the client.
+    logging.getLogger("pulsar").addHandler(_NOWHERE)
+    reading, writing = os.pipe()
+    thread = threading.Thread(target=_forward, args=(reading,), name="timewheel-client-log", daemon=True)
+    thread.start()
+    try:
+        yield pulsar.FileLogger(pulsar.LoggerLevel.Error, f"/proc/self/fd/{writing}")
+    finally:
+        # Closing this end does not end the thread: the client has opened the pipe a second time, and never closes it.
+        os.write(writing, END)
+        thread.join(JOIN_TIMEOUT_S)
+        os.close(writing)
+
+
+def _forward(reading: int) -> None:
+    logger = logging.getLogger("pulsar")
+    with os.fdopen(reading, encoding="utf-8", errors="replace") as lines:
+        for line in lines:
+            if line == END.decode():
+                return
+            level, text, place = read_line(line)
+            logger.log(level, "%s", text, extra={"place": place} if place else {})
+
+
+def read_line(line: str) -> tuple[int, str, str]:
+    """Return the `logging` level of a line of the client's log, its text, and the source location in the client; an
+    empty location: the line has none.
+    """
+    found = LINE.match(line)
+    if found is None:
+        return logging.ERROR, line.rstrip(), ""
+    level = logging.CRITICAL if found["level"] == "FATAL" else logging.ERROR
+    return logging.DEBUG if EXPECTED.search(found["text"]) else level, found["text"], found["place"]
+
+
+RETRY_FOR_S = 5.0
+"""A user waits for the answer, and a wrong URL stays wrong; a topic that moves to another broker needs less time."""
+OPERATION_TIMEOUT_S = 30
+"""The default of `pulsar.Client`."""
+LOOK_CONNECT_MS = 3_000
+"""Connect timeout for reading entries. If only the admin API can be reached, as through a tunnel, a command waits for
+this timeout once.
+"""
+
+
+class Access:
+    """Makes clients that present the current token, or the current certificate, whenever they connect."""
+
+    def __init__(self, connection: Connection, hooks: tuple[Hook, ...], *, admin_option: str = "--admin-url") -> None:
+        self.connection = connection
+        self._admin_option = admin_option
+        self._hooks = hooks
+        self._tls = _tls_of(connection)
+        self._token = _token_reader(connection, self._tls, hooks)
+
+    def admin(self, hooks: tuple[Hook, ...] | None = None) -> AbstractContextManager[AdminClient]:
+        """Return an admin client."""
+        from timewheel.broker.admin.client import AdminClient
+
+        assert self.connection.admin_url is not None, "one of the defaults"
+        admin = AdminClient(
+            self.connection.admin_url,
+            token=self._token,
+            tls=self._tls,
+            retry_for_s=RETRY_FOR_S,
+            hooks=self._hooks if hooks is None else hooks,
+            entries=self._entries(lambda: admin),
+            url_hint=self._hint("admin_url", f"{self._admin_option} http://HOST:8080"),
+        )
+        return admin
+
+    def _entries(self, admin: Callable[[], AdminClient]) -> EntrySource:
+        """What reads single entries by the brokers' own protocol."""
+        from timewheel.shadow.stored_entries import StoredEntries
+
+        return StoredEntries(lambda topic: self.dialer(self.service_url_of(topic, admin()), connect_ms=LOOK_CONNECT_MS))
+
+    def service_url_of(self, topic: str, admin: AdminClient | None = None) -> str:
+        """Return the connection's service URL; if only an admin URL was given, the address of the topic's broker."""
+        from timewheel.broker.protocol.errors import LookupFailed
+
+        url = self.connection.service_url
+        assert url is not None, "one of the defaults"
+        if self.connection.is_given("service_url") or not self.connection.is_given("admin_url"):
+            return url
+        if admin is None:
+            with self.admin() as own:
+                return self.service_url_of(topic, own)
+        found = admin.topics.service_url(topic)
+        if found is None:
+            raise LookupFailed(topic, "its broker advertises no address of the binary protocol")
+        return found
+
+    @contextmanager
+    def client_and_admin(self, topic: str) -> Iterator[tuple[Any, AdminClient, str]]:
+        """Open a client and an admin client, and give them with the service URL, which is looked up once."""
+        with self.admin() as admin:
+            url = self.service_url_of(topic, admin)
+            with self.client(topic, url=url) as client:
+                yield client, admin, url
+
+    @contextmanager
+    def client(
+        self, topic: str, *, url: str | None = None, operation_timeout_seconds: int = OPERATION_TIMEOUT_S
+    ) -> Iterator[Any]:
+        """Open a `pulsar.Client`, and close it at the end; its log goes to the standard logger ``pulsar``."""
+        import pulsar
+
+        from timewheel.client.reaching import BrokerUnreachable, ReachingClient
+
+        url = url or self.service_url_of(topic)
+        hint = self._service_hint(url)
+
+        def explain(call: str, topic: str, error: Exception) -> BrokerUnreachable:
+            tried = f" within {operation_timeout_seconds} s" if isinstance(error, pulsar.Timeout) else ""
+            cause = f"{url} gave no answer{tried} ({error}): {', '.join(_states_of(url))}"
+            return BrokerUnreachable(call, topic, cause, f"is the service URL that of a broker? {hint}")
+
+        with client_log() as log:
+            options = {**self.client_options(), "operation_timeout_seconds": operation_timeout_seconds}
+            try:
+                client = pulsar.Client(url, logger=log, **options)
+            except ValueError as error:
+                raise BadConnection(self._named("service_url"), f"pulsar-client rejects it: {error}") from error
+            try:
+                yield ReachingClient(client, explain)
+            except pulsar.PulsarException as error:
+                if isinstance(error, TimewheelError):
+                    raise
+                raise TimewheelError(f"{url}: {error}") from error
+            finally:
+                client.close()
+
+    def dialer(self, service_url: str | None = None, **options: Any) -> Dialer:
+        """What connects by the brokers' own protocol."""
+        from timewheel.broker.protocol.dialing import Dialer
+        from timewheel.broker.protocol.session import Authentication
+        from timewheel.client.port_probe import mistake_in
+        from timewheel.core.connection import named_by
+
+        service_url = service_url or self.connection.service_url
+        assert service_url is not None, "one of the defaults"
+        authentication = Authentication()
+        if self._token is not None:
+            authentication = Authentication.by_token(self._token)
+        elif self.connection.tls_certificate_file_path is not None:
+            authentication = Authentication("tls")
+        hint = self._service_hint(service_url)
+        with named_by(self._named):
+            return Dialer(
+                service_url,
+                authentication=authentication,
+                tls=self._tls,
+                url_hint=hint,
+                mistake_in=mistake_in,
+                **options,
+            )
+
+    def client_options(self) -> dict[str, Any]:
+        """Return the arguments of a `pulsar.Client` except its URL and its logger."""
+        import pulsar
+
+        connection = self.connection
+        options: dict[str, Any] = {
+            "tls_validate_hostname": bool(connection.tls_validate_hostname),
+            "tls_allow_insecure_connection": bool(connection.tls_allow_insecure_connection),
+        }
+        if connection.tls_trust_certs_file_path is not None:
+            options["tls_trust_certs_file_path"] = str(connection.tls_trust_certs_file_path)
+        certificate, key = _identity_of(connection)
+        if self._token is not None:
+            options["authentication"] = pulsar.AuthenticationToken(self._token)
+            if certificate is not None:
+                options |= {"tls_certificate_file_path": certificate, "tls_private_key_file_path": key}
+        elif certificate is not None:
+            options["authentication"] = pulsar.AuthenticationTLS(certificate, key)
+        return options
+
+    def _named(self, field: str) -> str:
+        return self.connection.sources.get(field, field)
+
+    def _service_hint(self, url: str) -> str:
+        found_by = None if url == self.connection.service_url else f"a lookup at {self.connection.admin_url}"
+        return self._hint("service_url", "--service-url pulsar://HOST:6650", found_by)
+
+    def _hint(self, url: str, option: str, found_by: str | None = None) -> str:
+        """Return where a URL came from, and how to give another."""
+        source = found_by or self.connection.sources.get(url)
+        came = "It is the default" if source is None else f"It comes from {source}"
+        # An option comes before a variable.
+        other = "" if source is not None and option.startswith(source) else f", or set PULSAR_{url.upper()}"
+        return f"{came}; give a broker's with {option}{other}"
+
+
+def _states_of(url: str) -> Iterator[str]:
+    """Yield, for each address of a service URL, the program that listens there now, or that there is none."""
+    import socket
+
+    from timewheel.broker.protocol.session import ServiceUrl
+    from timewheel.client.port_probe import mistake_in
+
+    scheme = url.partition("://")[0]
+    for address in ServiceUrl.parse(url).addresses:
+        try:
+            socket.create_connection(address, LOOK_CONNECT_MS / 1_000).close()
+        except OSError as error:
+            yield f"nothing can be reached at {address} ({error.strerror or error})"
+        else:
+            yield mistake_in(scheme, *address) or f"something listens at {address}, and does not answer as a broker"
+
+
+def _identity_of(connection: Connection) -> tuple[str | None, str | None]:
+    certificate = connection.tls_certificate_file_path
+    if certificate is None:
+        return None, None
+    return str(certificate), str(connection.tls_private_key_file_path or certificate)
+
+
+def _tls_of(connection: Connection) -> TlsReader:
+    from timewheel.broker.admin.http import tls_context
+    from timewheel.client.tls_reader import TlsReader
+
+    paths: list[Path] = []
+    for name in ("tls_trust_certs_file_path", "tls_certificate_file_path", "tls_private_key_file_path"):
+        path = getattr(connection, name)
+        if path is not None:
+            _read(name, path)
+            paths.append(path)
+    certificate, key = _identity_of(connection)
+    trusted = connection.tls_trust_certs_file_path
+    read = partial(
+        tls_context,
+        ca_path=None if trusted is None else str(trusted),
+        certificate_path=certificate,
+        key_path=key,
+        validate_hostname=bool(connection.tls_validate_hostname),
+        allow_insecure=bool(connection.tls_allow_insecure_connection),
+    )
+    try:
+        return TlsReader(read, paths)
+    except OSError as error:  # also ssl.SSLError: the file can be read, but its content is wrong
+        name = "tls_trust_certs_file_path" if certificate is None else "tls_certificate_file_path or its key"
+        raise BadConnection(name, f"has no matching PEM: {error}") from error
+
+
+def _read(name: str, path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise BadConnection(name, f"{path} cannot be read: {error.strerror}") from error
+
+
+def _token_reader(connection: Connection, tls: TlsReader, hooks: tuple[Hook, ...]) -> TokenReader | None:
+    from timewheel.client.token_reader import TokenReader
+
+    token = connection.token
+    if token is not None:
+        return TokenReader(token.reveal, name="token", hooks=hooks)
+    if connection.token_file is not None:
+        _read("token_file", connection.token_file)
+        try:
+            return TokenReader(connection.token_file, hooks=hooks)
+        except ValueError as error:
+            raise BadConnection("token_file", f"{connection.token_file}: {error}") from error
+    if connection.oauth2 is not None:
+        from timewheel.broker.admin.client_credentials import ClientCredentials
+
+        source = ClientCredentials(connection.oauth2, tls=tls)
+        return TokenReader(source, name=f"oauth2 {connection.oauth2.issuer_url}", hooks=hooks)
+    return None

@@ -9,10 +9,10 @@ from itertools import repeat
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import typer
+from typer import Argument, Option
 
 from timewheel.cli.connecting import AdminOptions, ConnectionOptions
-from timewheel.cli.moments import at
-from timewheel.cli.options import ALARM, FAILED, AsJson, DryRun, PlanFile, command_group, with_options
+from timewheel.cli.options import ALARM, FAILED, AsJson, DryRun, PlanFile, at, command_group, with_options
 from timewheel.cli.terminal import render, say, show_rows
 from timewheel.core.durations import span
 from timewheel.core.plan import Plan
@@ -39,7 +39,7 @@ MAX_SHOWN_BYTES = 1_000
 """Bytes of a payload that are printed."""
 TIMEOUT_S = 20
 
-Everything = Annotated[bool, typer.Option("--all", help="Select all.")]
+Everything = Annotated[bool, Option("--all", help="Select all.")]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,35 +53,25 @@ class Selection:
     plan_file: PlanFile
     positions: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[POSITION]...", help="Positions such as 12:7, from the list.", show_default=False),
+        Argument(metavar="[POSITION]...", help="Positions such as 12:7, from the list.", show_default=False),
     ] = None
-    timer_ids: Annotated[
-        list[str] | None, typer.Option("--id", help="Only with this timer id; may be given again.")
-    ] = None
-    reason: Annotated[
-        str, typer.Option("--reason", help="Only with these words in the reason.", show_default=False)
-    ] = ""
+    timer_ids: Annotated[list[str] | None, Option("--id", help="Only with this timer id; may be given again.")] = None
+    reason: Annotated[str, Option(help="Only with these words in the reason.", show_default=False)] = ""
     source: Annotated[
-        str, typer.Option("--from", help="Only from topics with this text in the name.", show_default=False)
+        str, Option("--from", help="Only from topics with this text in the name.", show_default=False)
     ] = ""
-    most: Annotated[int, typer.Option("--limit", min=1, help="Number of entries to look at, the oldest first.")] = 1_000
+    most: Annotated[int, Option("--limit", min=1, help="Number of entries to look at, the oldest first.")] = 1_000
 
     def filter(self, *, must_say: bool = False) -> DeadLetterFilter:
-        """Return the selection.
-
-        Raises:
-            typer.BadParameter: A position is malformed, or nothing is selected although ``must_say``.
-        """
+        """Return the selection; with ``must_say``, to select nothing is a usage error."""
         from timewheel.dead_letters import DeadLetterFilter, DeadLetterPosition
 
-        places = []
-        for text in self.positions or ():
-            place = DeadLetterPosition.parse(text)
+        places = {text: DeadLetterPosition.parse(text) for text in self.positions or ()}
+        for text, place in places.items():
             if place is None:
                 raise typer.BadParameter(f"{text!r} is no position such as 12:7", param_hint="POSITION")
-            places.append(place)
         wanted = DeadLetterFilter(
-            places=frozenset(places),
+            places=frozenset(place for place in places.values() if place is not None),
             timer_ids=frozenset(self.timer_ids or ()),
             reason=self.reason,
             source=self.source,
@@ -90,21 +80,11 @@ class Selection:
             raise typer.BadParameter("give positions, --id, --reason, --from or --all", param_hint="POSITION")
         return wanted
 
-    def plan(self) -> Plan:
-        """Load the plan."""
-        return Plan.load(self.plan_file)
-
     def box(self, plan: Plan) -> Box:
         """Return the topic of these dead letters."""
         from timewheel.dead_letters import dead_letter_box
 
         return dead_letter_box(plan)
-
-    def found(self, admin: AdminClient, plan: Plan, wanted: DeadLetterFilter) -> DeadLetters:
-        """Look for the selected dead letters."""
-        from timewheel.dead_letters import dead_letters
-
-        return dead_letters(admin, self.box(plan), wanted, most=self.most)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,19 +96,11 @@ class ParkedSelection(Selection):
 
     subscription: Annotated[
         str | None,
-        typer.Option(
-            "--subscription",
-            help="Subscription that parked the timers; required if the plan has several.",
-            show_default=False,
-        ),
+        Option(help="Subscription that parked the timers; required if the plan has several.", show_default=False),
     ] = None
 
     def whose(self, plan: Plan) -> str:
-        """Return the subscription.
-
-        Raises:
-            typer.BadParameter: The plan has several, and none is given.
-        """
+        """Return the subscription; a plan with several needs it to be given."""
         if self.subscription is not None:
             return self.subscription
         first, *others = plan.subscriptions
@@ -151,9 +123,7 @@ class Replay(Selection):
     would: ClassVar[str] = "would be sent again"
     done: ClassVar[str] = "sent again"
 
-    due_now: Annotated[
-        bool, typer.Option("--now", help="Make the messages due now, instead of at their due times.")
-    ] = False
+    due_now: Annotated[bool, Option("--now", help="Make the messages due now, instead of at their due times.")] = False
 
     def decisions(self, router: Router, letters: Sequence[DeadLetter], now_ms: int) -> Iterator[ReplayTarget | Refused]:
         """Yield the destination of each dead letter, or why it has none."""
@@ -176,8 +146,7 @@ class ParkedReplay(ParkedSelection):
     done: ClassVar[str] = "sent to be handled again"
 
     rate: Annotated[
-        float | None,
-        typer.Option("--rate", min=0.001, help="Number of timers that become due each second.", show_default="at once"),
+        float | None, Option(min=0.001, help="Number of timers that become due each second.", show_default="at once")
     ] = None
 
     def __post_init__(self) -> None:
@@ -207,16 +176,7 @@ def commands_for(
     removed: str,
     helps: tuple[str, str, str],
 ) -> typer.Typer:
-    """Make the commands for a kind of dead letters: list, show, replay, and the command that removes them.
-
-    Args:
-        name: The word before these commands.
-        selection: Options of the commands.
-        replaying: Options of replay.
-        remove: Name of the command that removes them.
-        removed: Participle of its verb.
-        helps: Help of the group, of replay and of the command that removes.
-    """
+    """Make the commands for a kind of dead letters: list, show, replay, and the command that removes them."""
 
     def list_(chosen: Selection, *, cluster: AdminOptions, as_json: AsJson = False) -> None:
         found, now_ms = _look(chosen, cluster)
@@ -266,10 +226,12 @@ def commands_for(
 
 def _look(chosen: Selection, cluster: AdminOptions) -> tuple[DeadLetters, int]:
     """Return the selected dead letters, and the present time."""
-    wanted, plan = chosen.filter(), chosen.plan()
-    chosen.box(plan)  # a subscription that is not given is missed before any request
+    from timewheel.dead_letters import dead_letters
+
+    # A subscription that is not given is missed before any request.
+    wanted, box = chosen.filter(), chosen.box(Plan.load(chosen.plan_file))
     with cluster.admin() as admin:
-        return chosen.found(admin, plan, wanted), admin.clock.now_ms()
+        return dead_letters(admin, box, wanted, most=chosen.most), admin.clock.now_ms()
 
 
 def _deal(
@@ -283,27 +245,25 @@ def _deal(
     as_json: bool,
 ) -> None:
     """Replay or remove the selected dead letters; without ``send`` only decide."""
-    wanted, plan = chosen.filter(must_say=not everything), chosen.plan()
-    chosen.box(plan)  # a subscription that is not given is missed before any request
-    access = cluster.access()
+    from timewheel.dead_letters import Refused, ReplayResult, dead_letters
+
+    wanted, plan = chosen.filter(must_say=not everything), Plan.load(chosen.plan_file)
+    box, access = chosen.box(plan), cluster.access()
     with access.admin() as admin:
-        found = chosen.found(admin, plan, wanted)
+        found = dead_letters(admin, box, wanted, most=chosen.most)
         letters = found.dead_letters
-        if send is None:
-            decisions = decide(Router(plan), letters, admin.clock.now_ms())
-            results = [_result(letter, decision) for letter, decision in zip(letters, decisions, strict=False)]
-        else:
+        if send is not None:
             with access.client(plan.due_topic, operation_timeout_seconds=TIMEOUT_S) as client:
                 results = send(client, admin, plan, letters)
+        else:
+            decisions = decide(Router(plan), letters, admin.clock.now_ms())
+            results = [
+                ReplayResult(dead_letter=one, refused=decision.reason)
+                if isinstance(decision, Refused)
+                else ReplayResult(dead_letter=one, sent_to=None if decision is None else decision.topic)
+                for one, decision in zip(letters, decisions, strict=False)
+            ]
     end(results, found, wanted, done, as_json=as_json)
-
-
-def _result(letter: DeadLetter, decision: ReplayTarget | Refused | None) -> ReplayResult:
-    from timewheel.dead_letters import Refused, ReplayResult
-
-    if isinstance(decision, Refused):
-        return ReplayResult(dead_letter=letter, refused=decision.reason)
-    return ReplayResult(dead_letter=letter, sent_to=None if decision is None else decision.topic)
 
 
 dead_letters = commands_for(
@@ -343,11 +303,7 @@ parked = commands_for(
 def end(
     results: Sequence[ReplayResult], found: DeadLetters, wanted: DeadLetterFilter, done: str, *, as_json: bool
 ) -> None:
-    """Print the result for each letter, and the selected positions and ids that were not found; then end the command.
-
-    Raises:
-        typer.Exit: With status 1 if some letters remain; 4 if a position or an id was not found.
-    """
+    """Print the result for each letter, and the selected positions and ids not found; then end the command."""
     refused = [one for one in results if one.refused is not None]
     missing = wanted.unmet(found.dead_letters)
     facts = [{**_facts(one.dead_letter), "sent_to": one.sent_to, "refused": one.refused} for one in results]
@@ -365,7 +321,7 @@ def end(
         for named in missing:
             say(console, f"{named}: not found, or not selected by --id, --reason and --from{unseen}")
 
-    render({**_count_facts(found), "dead_letters": facts, "missing": list(missing)}, show, as_json=as_json)
+    render({**_found_facts(found), "dead_letters": facts, "missing": list(missing)}, show, as_json=as_json)
     if refused:
         raise typer.Exit(FAILED)
     if missing:
@@ -395,15 +351,9 @@ def _count(kind: Selection, found: DeadLetters) -> str:
     return f"{seen}; there are {found.entries:,} entries, see --limit." if found.is_cut else f"{seen}."
 
 
-def _count_facts(found: DeadLetters) -> dict[str, Any]:
-    return {"topic": found.topic, "entries": found.entries, "inspected": found.inspected}
-
-
 def _found_facts(found: DeadLetters, *, with_payload: bool = False) -> dict[str, Any]:
-    return {
-        **_count_facts(found),
-        "dead_letters": [_facts(one, with_payload=with_payload) for one in found.dead_letters],
-    }
+    counts = {"topic": found.topic, "entries": found.entries, "inspected": found.inspected}
+    return {**counts, "dead_letters": [_facts(one, with_payload=with_payload) for one in found.dead_letters]}
 
 
 def _facts(dead_letter: DeadLetter, *, with_payload: bool = False) -> dict[str, Any]:
@@ -428,26 +378,28 @@ def _facts(dead_letter: DeadLetter, *, with_payload: bool = False) -> dict[str, 
 
 
 def _show_in_full(console: Console, kind: Selection, found: DeadLetters) -> None:
-    for dead_letter in found.dead_letters:
-        _show_dead_letter(console, kind, dead_letter)
+    for one in found.dead_letters:
+        say(console, f"{one.place}  {one.timer_id or 'no id'}", style="bold")
+        for name, text in _lines(kind, one):
+            say(console, f"{name:9}{text}", indent=2)
     if not found.dead_letters:
         say(console, _count(kind, found))
 
 
-def _show_dead_letter(console: Console, kind: Selection, dead_letter: DeadLetter) -> None:
-    say(console, f"{dead_letter.place}  {dead_letter.timer_id or 'no id'}", style="bold")
-    lines = [("reason", dead_letter.reason)]
-    if dead_letter.error:
-        lines.append(("error", dead_letter.error))
-    lines += [("from", dead_letter.source or "-"), (kind.since.split()[0], at(dead_letter.since_ms))]
-    if dead_letter.envelope is not None:
-        lines += [("due", at(dead_letter.envelope.due_ms)), ("hops", str(dead_letter.envelope.hops))]
-        lines += [("attempts", str(dead_letter.envelope.life.attempt + 1))] if dead_letter.envelope.life.attempt else []
-    if dead_letter.key is not None:
-        lines.append(("key", dead_letter.key))
-    lines += [("property", f"{name} = {value}") for name, value in sorted(dead_letter.properties.items())]
-    shown = dead_letter.payload[:MAX_SHOWN_BYTES]
-    rest = f" and {len(dead_letter.payload) - len(shown):,} bytes more" if len(dead_letter.payload) > len(shown) else ""
-    lines.append(("payload", f"{len(dead_letter.payload):,} bytes: {shown!r}{rest}"))
-    for name, text in lines:
-        say(console, f"{name:9}{text}", indent=2)
+def _lines(kind: Selection, one: DeadLetter) -> Iterator[tuple[str, str]]:
+    yield "reason", one.reason
+    if one.error:
+        yield "error", one.error
+    yield "from", one.source or "-"
+    yield kind.since.split()[0], at(one.since_ms)
+    if one.envelope is not None:
+        yield "due", at(one.envelope.due_ms)
+        yield "hops", str(one.envelope.hops)
+        if one.envelope.life.attempt:
+            yield "attempts", str(one.envelope.life.attempt + 1)
+    if one.key is not None:
+        yield "key", one.key
+    yield from (("property", f"{name} = {value}") for name, value in sorted(one.properties.items()))
+    size, shown = len(one.payload), one.payload[:MAX_SHOWN_BYTES]
+    rest = f" and {size - len(shown):,} bytes more" if size > len(shown) else ""
+    yield "payload", f"{size:,} bytes: {shown!r}{rest}"

@@ -1,4 +1,4 @@
-"""`timewheel demo`: plays one trace through every scheme on a real Pulsar, and prints a verdict."""
+"""`timewheel demo` and `timewheel broker`: a real Pulsar on this machine, with a trace or alone."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from typer import Option
 
-from timewheel.cli.long_running import stop_at_end
-from timewheel.cli.options import FAILED
-from timewheel.cli.terminal import show_line
+from timewheel.cli.long_running import Stopped, stop_at_end
+from timewheel.cli.options import FAILED, AsJson
+from timewheel.cli.terminal import print_line, show_line
 from timewheel.core.durations import parse_duration
 from timewheel.core.extras import ExtraMissing, need_extras
 
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from timewheel.demo.foresight import Foresight
     from timewheel.demo.results import Result
     from timewheel.demo.settings import Settings
+    from timewheel.testing import LocalPulsar
 
 SPARK_MEMORY = "1g"
 """Enough for a ledger, which has some hundred thousand rows."""
@@ -32,25 +34,18 @@ STOPPED = "stopped: no prediction"
 
 def demo(
     *,
-    messages: Annotated[int, typer.Option("--messages", help="Timers in the trace.")] = 16_000,
-    day: Annotated[str, typer.Option("--day", help='Length of a "day": 5s, 2500ms.')] = "4s",
-    seed: Annotated[int, typer.Option("--seed", help="Seed of the trace.")] = 7,
-    schemes: Annotated[
-        str | None, typer.Option("--schemes", help="Schemes to play, separated by commas; default: all.")
-    ] = None,
+    messages: Annotated[int, Option(help="Timers in the trace.")] = 16_000,
+    day: Annotated[str, Option(help='Length of a "day": 5s, 2500ms.')] = "4s",
+    seed: Annotated[int, Option(help="Seed of the trace.")] = 7,
+    schemes: Annotated[str | None, Option(help="Schemes to play, separated by commas; default: all.")] = None,
     pulsar_version: Annotated[
-        str | None,
-        typer.Option(
-            "--pulsar-version", envvar="TIMEWHEEL_PULSAR_VERSION", show_default="4.0.7", help="The release of Pulsar."
-        ),
+        str | None, Option(envvar="TIMEWHEEL_PULSAR_VERSION", show_default="4.0.7", help="The release of Pulsar.")
     ] = None,
-    out: Annotated[Path, typer.Option("--out", help="Folder for report, ledger and JSON.")] = Path("demo-out"),
+    out: Annotated[Path, Option(help="Folder for report, ledger and JSON.")] = Path("demo-out"),
     planner: Annotated[
-        bool, typer.Option("--planner/--no-planner", help="Predict the run from its own ledger, before the verdict.")
+        bool, Option("--planner/--no-planner", help="Predict the run from its own ledger, before the verdict.")
     ] = True,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print the results as JSON; progress goes to stderr.")
-    ] = False,
+    as_json: Annotated[bool, Option("--json", help="Print the results as JSON; progress goes to stderr.")] = False,
 ) -> None:
     """Start a real Pulsar, play one trace of delayed messages through every scheme, and unload every topic half way.
 
@@ -102,7 +97,7 @@ def _announce(console: Console, settings: Settings) -> None:
 
 
 def _print_figures(console: Console, result: Result) -> None:
-    from timewheel.demo.files import Files
+    from timewheel.demo.results import Files
     from timewheel.demo.table import HEADER, plain_lines, row_texts, where_we_lose
     from timewheel.testing.evidence.ledger import recount_command
 
@@ -129,8 +124,8 @@ def _with_foresight(console: Console, result: Result) -> Result:
     verdict.
     """
     from timewheel.cli.planning import session
-    from timewheel.demo.files import Files, save
     from timewheel.demo.live import State, screen_for
+    from timewheel.demo.results import Files, save
     from timewheel.spark_planner.progress import Progress
 
     began_s, files = time.monotonic(), Files.under(result.settings.out)
@@ -167,7 +162,7 @@ def _with_foresight(console: Console, result: Result) -> Result:
 
 def _print_verdict(console: Console, result: Result, *, seconds: float) -> None:
     """Print the last lines: figures outside their band, the verdict, its meaning, and the report's path."""
-    from timewheel.demo.files import Files
+    from timewheel.demo.results import Files
     from timewheel.demo.table import meaning
 
     files = Files.under(result.settings.out)
@@ -206,3 +201,72 @@ def _print_foresight(console: Console, found: Foresight) -> None:
 
 def _say(console: Console, line: str, style: str = "") -> None:
     show_line(console, line, style=style)
+
+
+LOOK_INTERVAL_S = 1.0
+"""Python handles a signal when a wait returns; this interval bounds the wait."""
+
+
+def broker(
+    *,
+    version: Annotated[
+        str | None,
+        Option(envvar="TIMEWHEEL_PULSAR_VERSION", show_default="4.0.7", help="The release of Pulsar to run."),
+    ] = None,
+    settings: Annotated[
+        list[str] | None,
+        Option("--set", metavar="NAME=VALUE", help="A broker setting, as in broker.conf; may be given again."),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Run a real Pulsar broker on this machine until Ctrl-C, then remove its data."""
+    from timewheel.testing import BrokerFailed, LocalPulsar
+    from timewheel.testing.process import exit_words
+
+    config = _parsed(settings or [])
+    # SIGINT and SIGTERM both leave the with block, which removes the broker and its data.
+    stop_at_end()
+    try:
+        with LocalPulsar(version, config=config, progress=lambda line: print_line(line, to_stderr=True)) as pulsar:
+            _announce_broker(pulsar, as_json=as_json)
+            code = _wait(pulsar)
+            raise BrokerFailed(f"the broker {exit_words(code)}; its log ends:\n{pulsar.log_tail()}")
+    except Stopped:
+        print_line("stopped", to_stderr=True)
+
+
+def _parsed(settings: list[str]) -> dict[str, str]:
+    config: dict[str, str] = {}
+    for setting in settings:
+        name, separator, value = setting.partition("=")
+        if not separator or not name.strip():
+            raise typer.BadParameter(f"not NAME=VALUE: {setting!r}", param_hint="--set")
+        config[name.strip()] = value.strip()
+    return config
+
+
+def _wait(pulsar: LocalPulsar) -> int:
+    while True:
+        try:
+            return pulsar.wait(LOOK_INTERVAL_S)
+        except TimeoutError:
+            continue
+
+
+def _announce_broker(pulsar: LocalPulsar, *, as_json: bool) -> None:
+    facts = {
+        "version": pulsar.version,
+        "pid": pulsar.pid,
+        "service_url": pulsar.service_url,
+        "admin_url": pulsar.admin_url,
+        "log": str(pulsar.log_path),
+    }
+    if as_json:
+        print(json.dumps(facts), flush=True)
+        return
+    print_line(f"Pulsar {pulsar.version} pid {pulsar.pid}")
+    print_line(f"  service  {pulsar.service_url}")
+    print_line(f"  admin    {pulsar.admin_url}")
+    print_line(f"  log      {pulsar.log_path}")
+    print_line(f"  curl {pulsar.admin_url}/admin/v2/brokers/configuration/runtime")
+    print_line("Ctrl-C stops it and removes its data.")

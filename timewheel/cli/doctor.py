@@ -6,9 +6,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from typer import Argument, Option
 
 from timewheel.cli.connecting import AdminOptions
-from timewheel.cli.options import ALARM, ATTENTION, FAILED, AsJson, need_folders, with_options, writing
+from timewheel.cli.options import ALARM, ATTENTION, FAILED, AsJson, need_folders, writing
 from timewheel.cli.terminal import STYLES, render, say
 from timewheel.core.plan import Plan
 from timewheel.core.plurals import counted
@@ -25,24 +26,21 @@ if TYPE_CHECKING:
 FAIL_AT = ("warning", "error")
 
 
-@with_options
 def doctor(
     target: Annotated[
         str,
-        typer.Argument(
+        Argument(
             metavar="TARGET", help="A plan file; or any topic, persistent://tenant/namespace/topic.", show_default=False
         ),
     ],
     *,
     fix: Annotated[
-        bool,
-        typer.Option("--fix", help="Create the plan's missing topics, set their policies, then check again."),
+        bool, Option("--fix", help="Create the plan's missing topics, set their policies, then check again.")
     ] = False,
-    fail_at: Annotated[str, typer.Option("--fail-at", help="warning or error: see exit status.")] = "warning",
+    fail_at: Annotated[str, Option(help="warning or error: see exit status.")] = "warning",
     cluster: AdminOptions,
     junit: Annotated[
-        Path | None,
-        typer.Option("--junit", help="Also write JUnit's XML to this file, for a pipeline.", dir_okay=False),
+        Path | None, Option(help="Also write JUnit's XML to this file, for a pipeline.", dir_okay=False)
     ] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -69,12 +67,7 @@ def doctor(
 
 
 def exit_status(verdict: Verdict, fail_at: str) -> int:
-    """Return the exit status for a scheduled job; checks that could not be made are never "ok".
-
-    Args:
-        verdict: The last verdict.
-        fail_at: A value of `FAIL_AT`.
-    """
+    """Return the exit status for a scheduled job; checks that could not be made are never "ok"."""
     from timewheel.inspect.doctor import Severity
 
     if verdict.worst is Severity.ERROR:

@@ -6,6 +6,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from typer import Argument, Option
 
 from timewheel.cli.connecting import AdminOptions
 from timewheel.cli.long_running import (
@@ -20,7 +21,7 @@ from timewheel.cli.long_running import (
     or_say_why_not,
     stop_at_end,
 )
-from timewheel.cli.options import AtOnce, Everything, GapLimit, every_ms_of, names_and_plans, with_options
+from timewheel.cli.options import AtOnce, Everything, GapLimit, every_ms_of, names_and_plans
 from timewheel.cli.terminal import print_line
 
 if TYPE_CHECKING:
@@ -34,11 +35,10 @@ FRESH_LOOKS = 3
 """The exporter is ready for this many intervals after a successful look."""
 
 
-@with_options
 def exporter(
     targets: Annotated[
         list[str] | None,
-        typer.Argument(
+        Argument(
             metavar="[TARGET]...",
             help="Topics, namespaces (acme/crm), tenants, plan files; for plan files also their timers.",
             show_default=False,
@@ -47,14 +47,12 @@ def exporter(
     *,
     everything: Everything = False,
     http: HttpAddress = DEFAULT_HTTP,
-    every: Annotated[str, typer.Option("--every", help="Interval between the starts of two snapshots.")] = "30s",
+    every: Annotated[str, Option(help="Interval between the starts of two snapshots.")] = "30s",
     limit: GapLimit = None,
     most: Annotated[
-        int, typer.Option("--limit", min=1, help="Subscriptions to export, the worst first; each is a dozen series.")
+        int, Option("--limit", min=1, help="Subscriptions to export, the worst first; each is a dozen series.")
     ] = 500,
-    samples: Annotated[
-        int, typer.Option("--samples", min=1, max=100_000, help="Entries of each plan to sample for each snapshot.")
-    ] = 200,
+    samples: Annotated[int, Option(min=1, max=100_000, help="Entries of each plan to sample for each snapshot.")] = 200,
     at_once: AtOnce = 16,
     cluster: AdminOptions,
     log_format: LogFormat = Format.AUTO,

@@ -1,4 +1,4 @@
-"""`timewheel gaps`: shows how near each subscription is to losing acknowledgements, on any Pulsar cluster."""
+"""`timewheel gaps`: shows how near each subscription is to losing acknowledgements, and why, on any Pulsar cluster."""
 
 from __future__ import annotations
 
@@ -9,27 +9,28 @@ from io import StringIO
 from itertools import count
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer import Argument, Option
 
 from timewheel.cli.connecting import AdminOptions
-from timewheel.cli.moments import at_second
 from timewheel.cli.options import (
     ALARM,
     ATTENTION,
     FAILED,
+    AsJson,
     AtOnce,
     Everything,
     GapLimit,
+    at_second,
     every_ms_of,
     names_and_plans,
     need_folders,
     type_words,
-    with_options,
     writing,
 )
-from timewheel.cli.terminal import progress_bar, say, show_line, show_rows, terminal
+from timewheel.cli.terminal import progress_bar, render, say, show_line, show_rows, terminal
 from timewheel.core.clock import pause
 from timewheel.core.escapes import spreadsheet_cell, timewheel_command
 from timewheel.core.plurals import counted
@@ -41,6 +42,8 @@ if TYPE_CHECKING:
 
     from timewheel.broker.admin.client import AdminClient
     from timewheel.inspect.gaps import GapSnapshot
+    from timewheel.inspect.gaps.advice import Advice
+    from timewheel.inspect.gaps.explain import Explained
     from timewheel.inspect.gaps.facts import AgainMessages
     from timewheel.inspect.gaps.gap_status import GapStatus, SubscriptionGaps
     from timewheel.inspect.gaps.log import GapHistory
@@ -49,11 +52,10 @@ if TYPE_CHECKING:
 FAIL_AT = ("never", "watch", "alarm")
 
 
-@with_options
 def gaps(
     targets: Annotated[
         list[str] | None,
-        typer.Argument(
+        Argument(
             metavar="[TARGET]...",
             help="persistent://tenant/namespace/topic, tenant/namespace, tenant, or a plan file.",
             show_default=False,
@@ -61,26 +63,21 @@ def gaps(
     ] = None,
     *,
     everything: Everything = False,
-    watch: Annotated[bool, typer.Option("--watch", help="Repeat until Ctrl-C.")] = False,
-    every: Annotated[str, typer.Option("--every", help="With --watch: interval between snapshots.")] = "10s",
-    times: Annotated[
-        int | None, typer.Option("--times", min=1, help="With --watch: number of snapshots; else until Ctrl-C.")
-    ] = None,
+    watch: Annotated[bool, Option("--watch", help="Repeat until Ctrl-C.")] = False,
+    every: Annotated[str, Option(help="With --watch: interval between snapshots.")] = "10s",
+    times: Annotated[int | None, Option(min=1, help="With --watch: number of snapshots; else until Ctrl-C.")] = None,
     log: Annotated[
-        Path | None,
-        typer.Option("--log", help="Log of snapshots, for growth: read first, then appended to.", dir_okay=False),
+        Path | None, Option(help="Log of snapshots, for growth: read first, then appended to.", dir_okay=False)
     ] = None,
-    top: Annotated[int, typer.Option("--top", min=1, help="Number of subscriptions to show, the worst first.")] = 20,
-    fail_at: Annotated[
-        str, typer.Option("--fail-at", help="never, watch (80 % of the limit) or alarm: see exit status.")
-    ] = "never",
+    top: Annotated[int, Option(min=1, help="Number of subscriptions to show, the worst first.")] = 20,
+    fail_at: Annotated[str, Option(help="never, watch (80 % of the limit) or alarm: see exit status.")] = "never",
     limit: GapLimit = None,
     at_once: AtOnce = 16,
     cluster: AdminOptions,
     csv_file: Annotated[
-        Path | None, typer.Option("--csv", help="Also write a row for each subscription to this file.", dir_okay=False)
+        Path | None, Option("--csv", help="Also write a row for each subscription to this file.", dir_okay=False)
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print a line of JSON for each snapshot.")] = False,
+    as_json: Annotated[bool, Option("--json", help="Print a line of JSON for each snapshot.")] = False,
 ) -> None:
     """Show gaps beside the broker's limit, and the entries that an unload now would deliver again. Nothing is changed.
 
@@ -93,10 +90,7 @@ def gaps(
     every_ms = every_ms_of(every)
     _refuse(targets, fail_at, everything=everything, files={"--log": log, "--csv": csv_file})
     console = terminal()
-    with (
-        cluster.admin() as admin,
-        _screen(console, live=watch and not as_json) as show,
-    ):
+    with cluster.admin() as admin, _screen(console, live=watch and not as_json) as show:
         status = 0
         seeing = _Seeing(admin, targets or [], everything=everything, limit=limit, at_once=at_once, log=log)
         for snapshot, messages in seeing.snapshots_of(every_ms if watch else None, times):
@@ -132,12 +126,7 @@ def _refuse(targets: Sequence[str] | None, fail_at: str, *, everything: bool, fi
 
 
 def exit_status(snapshot: GapSnapshot, fail_at: str) -> int:
-    """Return the exit status for a scheduled job; a target that could not be seen is never "ok".
-
-    Args:
-        snapshot: The last snapshot.
-        fail_at: A value of `FAIL_AT`.
-    """
+    """Return the exit status for a scheduled job; a target that could not be seen is never "ok"."""
     from timewheel.inspect.gaps import Level
 
     asked = fail_at != "never"
@@ -179,12 +168,7 @@ class _Seeing:
     def snapshots_of(
         self, every_ms: int | None, times: int | None
     ) -> Iterator[tuple[GapSnapshot, dict[tuple[str, str], AgainMessages]]]:
-        """Yield a single snapshot, or snapshots until Ctrl-C.
-
-        Args:
-            every_ms: Interval between snapshots; None: a single snapshot.
-            times: Number of snapshots; None: until Ctrl-C.
-        """
+        """Yield a single snapshot, or snapshots until Ctrl-C."""
         for number in count(1):
             yield self._look(quiet=every_ms is not None)
             if every_ms is None or number == times:
@@ -287,18 +271,7 @@ def show_snapshot(
     reached_by: Sequence[str],
     plan_files: Mapping[str, str] | None = None,
 ) -> None:
-    """Print a snapshot.
-
-    Args:
-        console: The terminal.
-        snapshot: The snapshot.
-        limit: The gap limit.
-        snapshots: Earlier snapshots, for growth.
-        messages: Messages that an unload would repeat, by topic and subscription, if they were counted.
-        top: Highest number of rows.
-        reached_by: Options by which a command reaches the cluster.
-        plan_files: Files of plans for timewheel's clients, by topic.
-    """
+    """Print a snapshot."""
     say(
         console,
         f"{at_second(snapshot.at_ms)} UTC: {verdict(snapshot)}",
@@ -395,18 +368,8 @@ def aid_of(
     """Yield first aid for the worst subscription: if delays may be why it is near its limit, the command for another
     plan where timewheel's clients have one, elsewhere that for a shadow; else the command that explains its gaps. Each
     command ends a line.
-
-    Args:
-        snapshot: The snapshot.
-        reached_by: Options by which a command reaches the cluster.
-        plan_files: Files of plans for timewheel's clients, by topic.
     """
-    from timewheel.inspect.gaps.gap_status import (
-        PLAN_HELPS,
-        may_need_shadow,
-        plan_command,
-        shadow_helps,
-    )
+    from timewheel.inspect.gaps.gap_status import PLAN_HELPS, may_need_shadow, plan_command, shadow_helps
     from timewheel.provision.shadow_commands import shadow_commands
 
     worst = next(filter(may_need_shadow, snapshot.subscriptions), None)
@@ -524,3 +487,104 @@ def _bytes(size: int) -> str:
         if size >= least:
             return f"{size / least:.3g} {unit}"
     return f"{size} bytes"
+
+
+def explain(
+    topic: Annotated[str, Argument(metavar="TOPIC", help="persistent://tenant/namespace/topic.", show_default=False)],
+    *,
+    subscription: Annotated[
+        str | None, Option(help="Subscription to explain; else the subscription with the most gaps.")
+    ] = None,
+    holes: Annotated[int, Option(min=1, max=100_000, help="Stretches of open entries to sample.")] = 400,
+    entries: Annotated[
+        int, Option("--samples", min=1, max=100_000, help="Entries of the topic to sample for their delays.")
+    ] = 2_000,
+    seed: Annotated[int, Option(help="Seed of the samples.")] = 0,
+    limit: GapLimit = None,
+    cluster: AdminOptions,
+    as_json: AsJson = False,
+) -> None:
+    """Explain why a subscription has gaps: mixed delays, slow consumers, hot keys or single acknowledgements; and the
+    cure.
+
+    The command samples open entries between acknowledged entries, and looks at the connected consumers. Nothing is
+    consumed or changed.
+    """
+    from timewheel.inspect.gaps.advice import advice_on
+    from timewheel.inspect.gaps.explain import explain as look_into
+    from timewheel.inspect.gaps.snapshot import full_name
+    from timewheel.inspect.profile import limit_of
+
+    with cluster.admin() as admin, progress_bar("looking at entries") as on_progress:
+        known = limit_of(admin, gap_limit_ranges=limit)
+        found = look_into(
+            admin,
+            full_name(topic),
+            subscription,
+            known.profile,
+            holes=holes,
+            entries=entries,
+            seed=seed,
+            on_progress=on_progress,
+        )
+    advice = advice_on(found, known.profile, gap_limit=limit, reached_by=cluster.words)
+    gap_limit = f"{known.profile.gap_limit_ranges:,}, {known.source}"
+    render(_facts(found, advice), lambda console: _show(console, found, advice, gap_limit), as_json=as_json)
+
+
+def _show(console: Console, found: Explained, advice: Sequence[Advice], limit: str) -> None:
+    gaps = found.gaps
+    found_gaps = counted(gaps.gap_count, "gap")
+    say(console, f"{gaps.topic}, subscription {gaps.subscription} ({type_words(gaps.worst.type)}): {found_gaps}.")
+    say(console, f"The limit is {limit}; {100 * gaps.worst.share:.0f} % of it used by the fullest partition.")
+    if not advice:
+        say(console, "Nothing is acknowledged out of order: there is nothing to explain.")
+        return
+    if found.inspected < found.holes:
+        say(console, f"Of {found.holes:,} stretches of open entries {found.inspected:,} were sampled.")
+    if found.unreadable:
+        say(console, f"In {found.unreadable:,} of them the sampled entry could not be read, and is not counted.")
+    for one in advice:
+        error = f" +- {100 * one.share.error:.0f}" if one.share.error else ""
+        say(console, "")
+        say(console, f"{100 * one.share.share:.0f}{error} % of the gaps: {one.share.cause.value}", style="bold")
+        for name, texts in (("seen", one.evidence), ("helps", one.helps)):
+            for text in texts:
+                say(console, f"{name:6}{text}", indent=2)
+        for some in one.tries:
+            if some.when:
+                say(console, f"{some.when}:", indent=2)
+            for command in some.commands:
+                show_line(console, f"  {'try':6}{command}")
+
+
+def _facts(found: Explained, advice: Sequence[Advice]) -> dict[str, Any]:
+    gaps = found.gaps
+    return {
+        "topic": gaps.topic,
+        "subscription": gaps.subscription,
+        "shadow": found.shadow,
+        "type": gaps.worst.type,
+        "at_ms": found.at_ms,
+        "gaps": gaps.gap_count,
+        "gaps_of_worst": gaps.worst.gap_count,
+        "gap_limit": gaps.worst.gap_limit,
+        "holes": found.holes,
+        "looked_into": found.inspected,
+        "unreadable": found.unreadable,
+        "delayed": gaps.delayed,
+        "stale_at_least": gaps.stale_entries,
+        "unknown": gaps.unknown,
+        "unacked": gaps.unacked,
+        "causes": [
+            {
+                "cause": one.share.cause.name.lower(),
+                "share": round(one.share.share, 4),
+                "error": round(one.share.error, 4),
+                "seen": list(one.evidence),
+                "helps": list(one.helps),
+                "try": [{"when": some.when, "commands": list(some.commands)} for some in one.tries],
+            }
+            for one in advice
+        ],
+    }

@@ -8,6 +8,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
+from typer import Option
 
 from timewheel.cli.options import FAILED
 from timewheel.cli.terminal import print_error
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
 HttpAddress = Annotated[
     str | None,
-    typer.Option(
+    Option(
         "--http",
         metavar="HOST:PORT",
         help="Serve HTTP here, see the how-to guides; :PORT is this machine only, 0.0.0.0:PORT every interface.",
@@ -77,11 +78,7 @@ def call_at_end(told: Callable[[], None]) -> None:
 
 
 def call_at_hangup(told: Callable[[], None] = lambda: None) -> None:
-    """Call a function at SIGHUP, in the main thread; by default SIGHUP ends a process.
-
-    Args:
-        told: Does nothing by default, until there are files to read again.
-    """
+    """Call a function at SIGHUP, in the main thread; by default SIGHUP ends a process."""
 
     def hang_up(number: int, frame: FrameType | None) -> None:
         del number, frame
@@ -118,23 +115,17 @@ class Level(StrEnum):
 
 LogFormat = Annotated[
     Format,
-    typer.Option(
+    Option(
         "--log-format", envvar="TIMEWHEEL_LOG_FORMAT", help="auto: console on a terminal, else one JSON object a line."
     ),
 ]
 LogLevel = Annotated[
-    Level,
-    typer.Option("--log-level", envvar="TIMEWHEEL_LOG_LEVEL", case_sensitive=False, help="Lowest level to log."),
+    Level, Option("--log-level", envvar="TIMEWHEEL_LOG_LEVEL", case_sensitive=False, help="Lowest level to log.")
 ]
 
 
 def log_to_stderr(log_format: Format, log_level: Level) -> None:
-    """Configure logging for this process, which belongs to the command.
-
-    Args:
-        log_format: `Format.AUTO`: console if standard error is a terminal, else JSON.
-        log_level: Level of the logger ``timewheel``.
-    """
+    """Configure logging for this process, which belongs to the command."""
     import logging
     import sys
 

@@ -1,8 +1,10 @@
-"""Shared parts of commands: options and groups of options (dataclasses), groups of commands, exit statuses."""
+"""Shared parts of commands: options and groups of options (dataclasses), times, groups of commands, exit statuses."""
 
 from __future__ import annotations
 
+import datetime as dt
 import inspect
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import is_dataclass
@@ -11,9 +13,11 @@ from pathlib import Path
 from typing import Annotated, Any, Final, get_type_hints
 
 import typer
+from typer import Argument, Option
 from typer.core import TyperGroup
 
-from timewheel.core.durations import parse_duration
+from timewheel.core.durations import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS, parse_duration
+from timewheel.core.envelope import unit_mistake
 from timewheel.core.plan import Plan
 from timewheel.core.plurals import counted
 
@@ -27,9 +31,7 @@ def keep_plan_file(context: typer.Context, plan_file: Path) -> Path:
     return plan_file
 
 
-PlanFile = Annotated[
-    Path, typer.Argument(metavar="PLAN", help="The plan file.", show_default=False, callback=keep_plan_file)
-]
+PlanFile = Annotated[Path, Argument(metavar="PLAN", help="The plan file.", show_default=False, callback=keep_plan_file)]
 
 
 def need_folders(files: Mapping[str, Path | None]) -> None:
@@ -48,18 +50,14 @@ def writing(path: Path, option: str) -> Iterator[None]:
         raise typer.BadParameter(f"{path}: {error}", param_hint=option) from error
 
 
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Change nothing, show what would be done.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print one line of JSON instead of text.")]
+DryRun = Annotated[bool, Option("--dry-run", help="Change nothing, show what would be done.")]
+AsJson = Annotated[bool, Option("--json", help="Print one line of JSON instead of text.")]
 
 
 def with_options(command: Callable[..., None], **groups: type) -> Callable[..., None]:
     """Give a command, for Typer, the options of each parameter that is a group, and hand the group over.
 
     An option that has the same name in two groups, or in a group and in the command, is a single option.
-
-    Args:
-        command: Some of its parameters are annotated with dataclasses.
-        groups: Dataclasses by parameter, in place of the annotations.
     """
     own = inspect.signature(command, eval_str=True).parameters
     annotated: dict[str, type] = {
@@ -145,18 +143,26 @@ class CommandGroup(TyperGroup):
                 formatter.write_dl(commands)
 
 
-def command_group(name: str, help: str) -> typer.Typer:  # noqa: A002 - as typer calls it
+class Commands(typer.Typer):
+    """Commands whose parameters may be groups of options, see `with_options`."""
+
+    def command(self, name: str | None = None, **settings: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+        """Make a function a command."""
+        return lambda command: super(Commands, self).command(name, **settings)(with_options(command))
+
+
+def command_group(name: str, help: str) -> Commands:  # noqa: A002 - as typer calls it
     """Make a group for commands that begin with the same word."""
-    return typer.Typer(name=name, cls=CommandGroup, no_args_is_help=True, help=help)
+    return Commands(name=name, cls=CommandGroup, no_args_is_help=True, help=help)
 
 
 LEAST_EVERY_MS = 1_000
 
-Everything = Annotated[bool, typer.Option("--all", help="All tenants; needs a superuser.")]
+Everything = Annotated[bool, Option("--all", help="All tenants; needs a superuser.")]
 GapLimit = Annotated[
-    int | None, typer.Option("--gap-limit", min=1, help="The broker's limit on gaps, if the role may not read it.")
+    int | None, Option("--gap-limit", min=1, help="The broker's limit on gaps, if the role may not read it.")
 ]
-AtOnce = Annotated[int, typer.Option("--concurrency", min=1, max=256, help="Concurrent requests.")]
+AtOnce = Annotated[int, Option("--concurrency", min=1, max=256, help="Concurrent requests.")]
 
 
 def every_ms_of(every: str) -> int:
@@ -180,12 +186,56 @@ def type_words(subscription_type: str) -> str:
 
 
 def entries_wait(entries: int, of: str, listing: str) -> str:
-    """Describe the entries that wait for an operator: the broker counts these, and a batch is a single entry.
-
-    Args:
-        entries: Their number.
-        of: ``dead letters`` or ``parked timers``.
-        listing: Command that lists each message.
-    """
+    """Describe the entries that wait for an operator: the broker counts these, and a batch is a single entry."""
     waits = counted(entries, f"entry of {of} waits", f"entries of {of} wait")
     return f"{waits} for you, with one or many in each: {listing}"
+
+
+_EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+_TIME = re.compile(r".+[T ]\d\d(:?\d\d)?(:?\d\d)?(?:[.,](\d+))?(?:Z|[+-][\d:.]+)?", re.ASCII)
+_NUMBER = re.compile(r"\d{9,30}", re.ASCII)
+
+
+def moment_ms(text: str | None, option: str) -> int | None:
+    """Parse UTC milliseconds, or ISO 8601, which is UTC if it has no offset, to UTC milliseconds. None stays None."""
+    if text is None:
+        return None
+    try:
+        at_ms = int(text) if _NUMBER.fullmatch(text) else _iso_ms(text)
+    except ValueError:
+        raise typer.BadParameter(
+            f"{text!r} is neither like 2026-11-23T08:00:00Z nor milliseconds since 1970", param_hint=option
+        ) from None
+    if (mistake := unit_mistake(at_ms)) is not None:
+        raise typer.BadParameter(f"{text!r} is {mistake}", param_hint=option)
+    return at_ms
+
+
+def _iso_ms(text: str) -> int:
+    moment = dt.datetime.fromisoformat(text)
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=dt.UTC)
+    return (moment - _EPOCH) // dt.timedelta(milliseconds=1)
+
+
+def precision_ms(text: str | None) -> int:
+    """Return the span that a text for `moment_ms` stands for, in ms: ``...T08:00Z`` is a minute; 1 if it is exact."""
+    if text is None or _NUMBER.fullmatch(text):
+        return 1
+    if (time := _TIME.fullmatch(text)) is None:
+        return DAY_MS
+    minutes, seconds, fraction = time.groups(default="")
+    if fraction:
+        return int(SECOND_MS // 10 ** min(len(fraction), 3))
+    return SECOND_MS if seconds else MINUTE_MS if minutes else HOUR_MS
+
+
+def at_second(at_ms: int) -> str:
+    """Format a point in time for people, in UTC."""
+    return f"{_EPOCH + dt.timedelta(milliseconds=at_ms):%Y-%m-%d %H:%M:%S}"
+
+
+def at(at_ms: int) -> str:
+    """Format a point in time to the millisecond, in a form that options accept."""
+    moment = _EPOCH + dt.timedelta(milliseconds=at_ms)
+    return f"{moment:%Y-%m-%dT%H:%M:%S}.{at_ms % 1_000:03d}Z"

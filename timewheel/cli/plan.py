@@ -1,4 +1,4 @@
-"""`timewheel plan`: makes plan files from a history of delays or, without Spark, from a survey, and explains them."""
+"""`timewheel plan`, `predict`, `compare`: make and evaluate plans from a history or a survey."""
 
 from __future__ import annotations
 
@@ -8,19 +8,20 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path, PurePath
-from typing import TYPE_CHECKING, Annotated, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
+from typer import Argument, Option
 
-from timewheel.cli.broker_profile import ProfileOptions
 from timewheel.cli.connecting import typed_again
-from timewheel.cli.options import ATTENTION, FAILED, with_options
+from timewheel.cli.options import ATTENTION, FAILED
 from timewheel.cli.planning import (
-    AsJson,
     GapFraction,
     MaxSilence,
     MaybeHistory,
+    PlannerJson,
     PlannerOptions,
+    ProfileOptions,
     Shadow,
     as_sampled,
     console_for,
@@ -48,7 +49,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from timewheel.core.broker_profile import BrokerProfile
-    from timewheel.spark_planner import Constraints, Fleet, Planned, Prices
+    from timewheel.spark_planner import Constraints, Fleet, Planned, Prediction, Prices, Traffic
     from timewheel.spark_planner.estimating import Estimated
     from timewheel.spark_planner.history.sampled import SampleNote
 
@@ -67,18 +68,7 @@ def write_planned(
     prices: Prices,
     note: SampleNote | None,
 ) -> None:
-    """Write the plan and the report to the given paths, and print these paths and the next command.
-
-    Args:
-        context: Context of the command.
-        reached_by: Options by which a command reaches the cluster.
-        console: The terminal.
-        planned: The result.
-        out: The plan's file.
-        report: The report's file.
-        prices: Prices for a month's cost.
-        note: The note of the history, if it is a sample.
-    """
+    """Write the plan and the report to the given paths, and print these paths and the next command."""
     from timewheel.core.planfile import save_plan
 
     if out is not None:
@@ -119,23 +109,9 @@ def status_of(planned: Planned | Estimated) -> int:
 
 
 def show_next(
-    context: typer.Context,
-    reached_by: Sequence[str],
-    console: Console,
-    plan: Plan,
-    file: Path,
-    note: SampleNote | None,
+    context: typer.Context, reached_by: Sequence[str], console: Console, plan: Plan, file: Path, note: SampleNote | None
 ) -> None:
-    """Print the follow-up commands of a plan, complete and ready to copy; a plan for native delays needs none.
-
-    Args:
-        context: Context of the command.
-        reached_by: Options by which a command reaches the cluster.
-        console: The terminal.
-        plan: The chosen plan.
-        file: The plan's file.
-        note: The note of the sample from which the plan was made; None: the plan was made from a history.
-    """
+    """Print the follow-up commands of a plan, complete and ready to copy; a plan for native delays needs none."""
     is_there = note is not None and note.topic == plan.due_topic
     partitions = max(note.partitions, 1) if note is not None and is_there else 1
     if isinstance(plan.scheme, Native) and plan.own_partitions == partitions:
@@ -240,11 +216,7 @@ def show_fleet(console: Console, fleet: Fleet) -> None:
 def write_fleet(
     console: Console, fleet: Fleet, folder: Path, base_of: Callable[[str], Plan], prices: Prices
 ) -> dict[str, str]:
-    """Write the plans, the report of each topic that was planned for, and the index page of the reports.
-
-    Returns:
-        The name of each plan file, by topic.
-    """
+    """Write the plans, the report of each topic that was planned for, and the index page of the reports."""
     from timewheel.core.planfile import save_plan
     from timewheel.spark_planner import report_page
     from timewheel.spark_planner.results.report_page import fleet_page
@@ -268,93 +240,72 @@ def write_fleet(
     return files
 
 
-Currency = Annotated[str, typer.Option("--currency", help="Currency of these prices, written after an amount.")]
+Currency = Annotated[str, Option("--currency", help="Currency of these prices, written after an amount.")]
 
 DEFAULT_NAMESPACE = "persistent://public/default/"
 DEFAULT_SUBSCRIPTION = "timers"
 
 
-@with_options
 def plan(
     context: typer.Context,
     history: MaybeHistory = None,
     *,
     out: Annotated[
-        Path | None,
-        typer.Option("-o", "--out", help="Write the recommended plan here; with --all-topics a folder of plans."),
+        Path | None, Option("-o", "--out", help="Write the recommended plan here; with --all-topics a folder of plans.")
     ] = None,
-    report: Annotated[Path | None, typer.Option("--report", help="Write the reasons here, as one HTML page.")] = None,
+    report: Annotated[Path | None, Option(help="Write the reasons here, as one HTML page.")] = None,
     due_topic: Annotated[
-        str | None,
-        typer.Option(
-            "--due-topic", help="persistent://tenant/namespace/topic; else the history's topic, or its file name."
-        ),
+        str | None, Option(help="persistent://tenant/namespace/topic; else the history's topic, or its file name.")
     ] = None,
     subscriptions: Annotated[
-        list[str] | None, typer.Option("--subscription", help="A subscription of the due topic; may be given again.")
+        list[str] | None, Option("--subscription", help="A subscription of the due topic; may be given again.")
     ] = None,
     unpartitioned: Annotated[
         bool,
-        typer.Option(
+        Option(
             "--unpartitioned",
             help="The due topic is not partitioned, as Pulsar makes topics by default, and so cannot get partitions.",
         ),
     ] = False,
     shadow: Shadow = False,
     all_topics: Annotated[
-        bool, typer.Option("--all-topics", help="Plan for every topic of the history that needs it, in one pass.")
+        bool, Option("--all-topics", help="Plan for every topic of the history that needs it, in one pass.")
     ] = False,
     max_plans: Annotated[
-        int,
-        typer.Option(
-            "--max-plans", min=0, help="With --all-topics: number of topics to plan for, those at most risk first."
-        ),
+        int, Option(min=0, help="With --all-topics: number of topics to plan for, those at most risk first.")
     ] = 20,
     asked: PlannerOptions,
     cluster: ProfileOptions,
     max_delay: Annotated[
         str | None,
-        typer.Option(
-            "--max-delay",
+        Option(
             show_default="the history's longest, rounded up",
             help="The plan's max_delay, such as 90d: sends with a longer delay are refused.",
         ),
     ] = None,
     gap_fraction: GapFraction = WATCH_SHARE,
     max_silence: MaxSilence = "10s",
-    max_hops: Annotated[int | None, typer.Option("--max-hops", min=0, help="Most hops of any timer.")] = None,
-    max_topics: Annotated[
-        int | None, typer.Option("--max-topics", min=1, help="Most topics; each partition counts.")
-    ] = None,
+    max_hops: Annotated[int | None, Option(min=0, help="Most hops of any timer.")] = None,
+    max_topics: Annotated[int | None, Option(min=1, help="Most topics; each partition counts.")] = None,
     max_lateness: Annotated[
-        str, typer.Option("--max-lateness", help="Most lateness from a relay that cannot keep up: 1s; none: no limit.")
+        str, Option(help="Most lateness from a relay that cannot keep up: 1s; none: no limit.")
     ] = "1s",
-    topic_cost: Annotated[
-        float, typer.Option("--topic-cost", min=0.0, help="Cost of a partition topic, in entries written a second.")
-    ] = 0.5,
-    relay_cost: Annotated[
-        float, typer.Option("--relay-cost", min=0.0, help="Cost of running a relay, in entries written a second.")
-    ] = 2.0,
+    topic_cost: Annotated[float, Option(min=0.0, help="Cost of a partition topic, in entries written a second.")] = 0.5,
+    relay_cost: Annotated[float, Option(min=0.0, help="Cost of running a relay, in entries written a second.")] = 2.0,
     price_million_writes: Annotated[
         float | None,
-        typer.Option(
-            "--price-million-writes",
+        Option(
             min=0.0,
             help="Price of a million entries written: the answer then has a month's cost. No price changes the choice.",
         ),
     ] = None,
     price_gb_month: Annotated[
-        float | None,
-        typer.Option("--price-gb-month", min=0.0, help="Price of a gigabyte on disk for a month, for each copy."),
+        float | None, Option(min=0.0, help="Price of a gigabyte on disk for a month, for each copy.")
     ] = None,
-    price_topic_month: Annotated[
-        float | None, typer.Option("--price-topic-month", min=0.0, help="Price of a partition topic for a month.")
-    ] = None,
-    price_relay_month: Annotated[
-        float | None, typer.Option("--price-relay-month", min=0.0, help="Price of a running relay for a month.")
-    ] = None,
+    price_topic_month: Annotated[float | None, Option(min=0.0, help="Price of a partition topic for a month.")] = None,
+    price_relay_month: Annotated[float | None, Option(min=0.0, help="Price of a running relay for a month.")] = None,
     currency: Currency = "EUR",
-    as_json: AsJson = False,
+    as_json: PlannerJson = False,
 ) -> None:
     """Choose a plan from a history of delays: price some 300 plans, explain the best, and replay every timer through
     it.
@@ -363,11 +314,7 @@ def plan(
     status: 3 if the history is a burst, and twice as many timers would break the broker's gap limit. Once the plan is
     live, `timewheel plan check` monitors whether it still holds.
     """
-    need_one_source(
-        history,
-        asked,
-        {"--report": report, "--all-topics": all_topics},
-    )
+    need_one_source(history, asked, {"--report": report, "--all-topics": all_topics})
     if all_topics:
         need_folder(
             out, {"--topic": asked.topic, "--due-topic": due_topic, "--report": report, "--max-delay": max_delay}
@@ -502,14 +449,7 @@ def _assumed(base: Plan, *, named: bool, subscribed: bool, wanted: str) -> str:
 
 
 def show_planned(console: Console, planned: Planned, assumed: str, prices: Prices) -> None:
-    """Print the answer on a terminal.
-
-    Args:
-        console: The terminal.
-        planned: The result.
-        assumed: Values that the user did not give, in a sentence; empty: there are none.
-        prices: Prices for a month's cost.
-    """
+    """Print the answer on a terminal."""
     from timewheel.spark_planner import verdict
     from timewheel.spark_planner.results import tables
     from timewheel.spark_planner.results import tables as costs
@@ -605,3 +545,142 @@ def plan_from(
     if as_json:
         print(json.dumps(estimated_facts(found), indent=1))
     raise typer.Exit(status_of(found))
+
+
+def compare(
+    plan_files: Annotated[list[Path], Argument(metavar="PLAN...", help="Plan files.", show_default=False)],
+    history: MaybeHistory = None,
+    *,
+    asked: PlannerOptions,
+    cluster: ProfileOptions,
+    as_json: PlannerJson = False,
+) -> None:
+    """Predict the results of several plans on the same history, side by side."""
+    _compare(plan_files, history, asked, cluster, as_json=as_json)
+
+
+def predict(
+    plan_file: Annotated[Path, Argument(metavar="PLAN", help="A plan file.", show_default=False)],
+    history: MaybeHistory = None,
+    *,
+    asked: PlannerOptions,
+    cluster: ProfileOptions,
+    as_json: PlannerJson = False,
+) -> None:
+    """Predict the result of a plan on a history, and replay every timer through it."""
+    _compare([plan_file], history, asked, cluster, as_json=as_json)
+
+
+def _compare(
+    plan_files: list[Path], history: str | None, asked: PlannerOptions, cluster: ProfileOptions, *, as_json: bool
+) -> None:
+    if asked.stored is not None and history is not None:
+        # With --from there is no history: the last word is also a plan.
+        plan_files, history = [*plan_files, Path(history)], None
+    need_one_source(history, asked, {})
+    console = console_for(as_json=as_json)
+    # An invalid plan is reported before any request to a broker and before Spark starts.
+    plans, note = {str(path): Plan.load(path) for path in plan_files}, note_of(history)
+    profile = cluster.shown(console, None if note is None else note.profile)
+    if history is None:
+        predict_from(asked, plans, profile, as_json=as_json)
+        return
+    with asked.session() as spark:
+        from timewheel.spark_planner import compare as compared
+
+        growth = growth_of(asked.growth, note, console)
+        with progress_on(console) as on_progress:
+            seen = asked.survey(spark, history, on_progress)
+            wanted = seen.topic(asked.topic)
+            found = compared(seen, wanted, plans, profile, growth=growth, as_is=asked.as_is, on_progress=on_progress)
+    _print(console, found, growth)
+    if as_json:
+        print(json.dumps(_facts(found, growth), indent=1))
+
+
+def _print(console: Console, found: Mapping[str, Prediction], growth: float) -> None:
+    from timewheel.spark_planner.results import tables
+    from timewheel.spark_planner.results.tables import shadow_table
+
+    traffic = _traffic_of(found)
+    show_reading(console, traffic.history.statistic, traffic.topic, traffic)
+    for name, one in found.items():
+        say(console, f"{name}: {tables.plan_label(one.grown.plan)}")
+    show_table(console, tables.evaluations_table({name: one.grown for name, one in found.items()}, growth))
+    show_table(console, tables.prediction_table(found))
+    for name, one in found.items():
+        hops = tables.hop_table(one.evaluation)
+        if hops is not None and len(found) == 1:
+            show_table(console, hops)
+        moved = shadow_table(one.grown)
+        if moved is not None:
+            say(console, name)
+            show_table(console, moved)
+        if one.grown.gap_fraction > 1:
+            say(console, f"{name}: more gaps than the broker keeps", style="bold red")
+
+
+def _facts(found: Mapping[str, Prediction], growth: float) -> dict[str, Any]:
+    from timewheel.spark_planner.results.facts import (
+        evaluation_facts,
+        extrapolation_facts,
+        history_facts,
+        prediction_facts,
+    )
+
+    traffic = _traffic_of(found)
+    return {
+        "history": history_facts(traffic.history),
+        "topic": traffic.topic,
+        "steady_state": extrapolation_facts(traffic),
+        "growth": growth,
+        "plans": {
+            name: {**prediction_facts(one), "predicted_at_growth": evaluation_facts(one.grown)}
+            for name, one in found.items()
+        },
+    }
+
+
+def _traffic_of(found: Mapping[str, Prediction]) -> Traffic:
+    """Return the traffic, which is the same for all predictions."""
+    return next(iter(found.values())).traffic
+
+
+def predict_from(asked: PlannerOptions, plans: Mapping[str, Plan], profile: BrokerProfile, *, as_json: bool) -> None:
+    """Evaluate plans on a survey, without Spark, and report how far the gap law is off for native delays."""
+    console = console_for(as_json=as_json)
+    survey = loaded_survey(asked)
+    from timewheel.spark_planner import evaluate
+    from timewheel.spark_planner.estimating import native_found
+    from timewheel.spark_planner.extrapolation import continued_from
+    from timewheel.spark_planner.history.keys import EVEN
+    from timewheel.spark_planner.results.facts import evaluation_facts
+    from timewheel.spark_planner.results.tables import evaluations_table
+    from timewheel.spark_planner.summary.survey import DailyGaps
+
+    growth = growth_of(asked.growth, None, console)
+    with refused_requests():
+        wanted = survey.statistic.topic(asked.topic)
+    alone = survey.statistic.cells[wanted]
+    continued = continued_from(alone, as_is=asked.as_is)
+    keys = survey.keys.get(wanted, EVEN)
+    found = {name: evaluate(plan, continued.cells, profile, growth=growth, keys=keys) for name, plan in plans.items()}
+    native = native_found(survey.gaps.get(wanted, DailyGaps.none()), alone, continued)
+    show_reading(console, survey.statistic, wanted, continued)
+    said = f"Native delays on one partition leave at most {counted(native.counted, 'gap')} in this history (counted)"
+    if not native.independent:
+        said += (
+            f", {native.ratio:.2g} times what independent delays would: estimates of other plans may be as wrong. "
+            "Count them: timewheel predict with the history itself"
+        )
+    say(console, f"{said}.", style="" if native.independent else "bold red")
+    show_table(console, evaluations_table(found, growth))
+    if as_json:
+        facts = {
+            "topic": wanted,
+            "growth": growth,
+            "native_peak_gaps": native.counted,
+            "native_ratio": native.ratio,
+            "plans": {name: evaluation_facts(one) for name, one in found.items()},
+        }
+        print(json.dumps(facts, indent=1))

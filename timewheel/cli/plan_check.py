@@ -8,10 +8,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import typer
+from typer import Option
 
 from timewheel.cli.connecting import AdminOptions, typed_again
-from timewheel.cli.options import ALARM, ATTENTION, PlanFile, need_folders, with_options
-from timewheel.cli.planning import AsJson, Cores, GapFraction, MaxSilence, Memory, console_for, progress_on, session
+from timewheel.cli.options import ALARM, ATTENTION, PlanFile, need_folders
+from timewheel.cli.planning import (
+    Cores,
+    GapFraction,
+    MaxSilence,
+    Memory,
+    PlannerJson,
+    console_for,
+    progress_on,
+    session,
+)
 from timewheel.cli.terminal import progress_bar, say, show_line, show_table
 from timewheel.core.durations import parse_duration
 from timewheel.core.errors import TimewheelError
@@ -36,7 +46,7 @@ class CheckedBroker(AdminOptions):
 
     admin_url: Annotated[
         str | None,
-        typer.Option(
+        Option(
             "--broker",
             metavar="URL",
             help="Web service of any broker: topics and settings; else PULSAR_ADMIN_URL.",
@@ -45,45 +55,37 @@ class CheckedBroker(AdminOptions):
     ] = None
 
 
-@with_options
 def check(
     context: typer.Context,
     plan_file: PlanFile,
     *,
     cluster: CheckedBroker,
     profile: Annotated[
-        Path | None,
-        typer.Option("--profile", help="A file of `timewheel profile`, if the role may not read settings."),
+        Path | None, Option(help="A file of `timewheel profile`, if the role may not read settings.")
     ] = None,
     stat: Annotated[
-        Path | None,
-        typer.Option("--stat", help="Source of the plan: a folder of `timewheel survey`, or a statistic's file."),
+        Path | None, Option(help="Source of the plan: a folder of `timewheel survey`, or a statistic's file.")
     ] = None,
     topic: Annotated[
-        str | None, typer.Option("--topic", help="Topic of the statistic, if it has several and none is the plan's.")
+        str | None, Option(help="Topic of the statistic, if it has several and none is the plan's.")
     ] = None,
-    log: Annotated[
-        Path | None, typer.Option("--log", help="Log of checks: earlier checks are read, this check is appended.")
-    ] = None,
-    horizon: Annotated[str, typer.Option("--horizon", help="How far ahead a limit matters: 30d.")] = "30d",
+    log: Annotated[Path | None, Option(help="Log of checks: earlier checks are read, this check is appended.")] = None,
+    horizon: Annotated[str, Option(help="How far ahead a limit matters: 30d.")] = "30d",
     out: Annotated[
-        Path | None, typer.Option("-o", "--out", help="Write the changed plan here, if one is needed.", dir_okay=False)
+        Path | None, Option("-o", "--out", help="Write the changed plan here, if one is needed.", dir_okay=False)
     ] = None,
     samples: Annotated[
-        int,
-        typer.Option(
-            "--samples", min=1, max=1_000_000, help="Entries of due topics to sample, and as many of holding topics."
-        ),
+        int, Option(min=1, max=1_000_000, help="Entries of due topics to sample, and as many of holding topics.")
     ] = 10_000,
-    seed: Annotated[int, typer.Option("--seed", help="Seed of the sample.")] = 0,
+    seed: Annotated[int, Option(help="Seed of the sample.")] = 0,
     gap_fraction: GapFraction = WATCH_SHARE,
     max_silence: MaxSilence = "10s",
     change: Annotated[
-        bool, typer.Option("--change/--no-change", help="Plan again if a limit is or will be reached; needs Spark.")
+        bool, Option("--change/--no-change", help="Plan again if a limit is or will be reached; needs Spark.")
     ] = True,
     cores: Cores = None,
     memory: Memory = "2g",
-    as_json: AsJson = False,
+    as_json: PlannerJson = False,
 ) -> None:
     """Check a live plan: counted gaps against predicted gaps, drift of rate and delays, and when limits are reached.
 
@@ -136,11 +138,7 @@ def exit_status(level: Level) -> int:
 
 
 def load_statistic(path: Path) -> Statistic:
-    """Load the statistic that a plan was made from, from a survey's folder or a statistic's file.
-
-    Raises:
-        StatisticUnreadable: The path does not exist, or has other content.
-    """
+    """Load the statistic that a plan was made from, from a survey's folder or a statistic's file."""
     from timewheel.spark_planner import Statistic, load_survey
 
     return load_survey(path).statistic if path.is_dir() else Statistic.load(path)
@@ -181,7 +179,7 @@ def _checked(
 
 
 def _profile(admin: AdminClient, path: Path | None) -> BrokerProfile:
-    from timewheel.cli.broker_profile import stored_profile
+    from timewheel.cli.planning import stored_profile
     from timewheel.inspect.profile import profile_of
 
     return profile_of(admin) if path is None else stored_profile(str(path))
@@ -221,12 +219,7 @@ def _change(console: Console, checked: Checked, cores: int | None, memory: str) 
 
 
 def _show_change(
-    context: typer.Context,
-    cluster: AdminOptions,
-    console: Console,
-    change: Change,
-    plan_file: Path,
-    out: Path | None,
+    context: typer.Context, cluster: AdminOptions, console: Console, change: Change, plan_file: Path, out: Path | None
 ) -> None:
     from timewheel.core.planfile import save_plan
     from timewheel.watch.text import describe_change

@@ -1,23 +1,28 @@
-"""Shared parts of the planner's commands: options, a Spark session, progress, and the output of results."""
+"""Shared parts of the planner's commands: options, the broker's profile, a Spark session, progress, output."""
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import typer
+from typer import Argument, Option
 
+from timewheel.cli.connecting import AdminOptions
 from timewheel.cli.long_running import stop_at_end
+from timewheel.cli.options import writing
 from timewheel.cli.terminal import print_line, say
+from timewheel.core.broker_profile import DEFAULT_PROFILE, PROFILE_NAMES, BrokerProfile
 from timewheel.core.escapes import visible
 from timewheel.core.extras import need_extras
-from timewheel.core.plan_checks import a_subscription
+from timewheel.core.plan import a_subscription
 from timewheel.core.plurals import counted
 
 if TYPE_CHECKING:
@@ -29,34 +34,27 @@ if TYPE_CHECKING:
     from timewheel.spark_planner.history.sampled import SampleNote
 
 HistorySource = Annotated[
-    str, typer.Argument(metavar="HISTORY", help="Parquet, CSV, JSON lines, or a Spark table.", show_default=False)
+    str, Argument(metavar="HISTORY", help="Parquet, CSV, JSON lines, or a Spark table.", show_default=False)
 ]
 MaybeHistory = Annotated[
     str | None,
-    typer.Argument(
-        metavar="HISTORY",
-        help="Parquet, CSV, JSON lines, or a Spark table; none with --from.",
-        show_default=False,
+    Argument(
+        metavar="HISTORY", help="Parquet, CSV, JSON lines, or a Spark table; none with --from.", show_default=False
     ),
 ]
-Topic = Annotated[str | None, typer.Option("--topic", help="Topic of the history, if it has several.")]
+Topic = Annotated[str | None, Option("--topic", help="Topic of the history, if it has several.")]
 Shadow = Annotated[
     bool,
-    typer.Option(
-        "--shadow",
-        help="Plan a shadow: plain clients send and read as today, and timers far from due are moved.",
-    ),
+    Option("--shadow", help="Plan a shadow: plain clients send and read as today, and timers far from due are moved."),
 ]
 GapFraction = Annotated[
     float,
-    typer.Option(
-        "--gap-fraction", min=0.01, max=1.0, help="Largest share of the broker's gap limit, in any partition."
-    ),
+    Option("--gap-fraction", min=0.01, max=1.0, help="Largest share of the broker's gap limit, in any partition."),
 ]
 MaxSilence = Annotated[
-    str, typer.Option("--max-silence", help="Longest silence of a partition after an unload: 10s; none: no limit.")
+    str, Option("--max-silence", help="Longest silence of a partition after an unload: 10s; none: no limit.")
 ]
-Cores = Annotated[int | None, typer.Option("--cores", min=1, help="Cores for Spark; all if not given.")]
+Cores = Annotated[int | None, Option("--cores", min=1, help="Cores for Spark; all if not given.")]
 LEAST_HEAP_MB, MAX_HEAP_MB = 512, 1024 * 1024
 """With a smaller heap Spark runs out of memory before it reads anything. Java accepts no number of petabytes."""
 
@@ -77,9 +75,9 @@ def heap_size(text: str) -> str:
 
 
 Memory = Annotated[
-    str, typer.Option("--memory", callback=heap_size, help="Heap of Spark's Java process, like 2g; from 512m.")
+    str, Option("--memory", callback=heap_size, help="Heap of Spark's Java process, like 2g; from 512m.")
 ]
-AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON; progress goes to stderr.")]
+PlannerJson = Annotated[bool, Option("--json", help="Print the result as JSON; progress goes to stderr.")]
 
 FILE_WIDTH = 120
 """Columns of text if the width is unknown: in a file, or at the end of a pipe."""
@@ -90,28 +88,23 @@ class HistoryOptions:
     """Options of a command that reads a history by Spark: a group for `timewheel.cli.options.with_options`."""
 
     topic: Topic = None
-    publish: Annotated[str | None, typer.Option("--publish", help="Column of the publish time (publish_ms).")] = None
-    due: Annotated[str | None, typer.Option("--due", help="Column of the due time (due_ms).")] = None
-    delay: Annotated[
-        str | None, typer.Option("--delay", help="Column of the delay, instead of the due time (delay_ms).")
-    ] = None
-    size: Annotated[str | None, typer.Option("--size", help="Column of payload bytes (size_bytes).")] = None
-    key: Annotated[str | None, typer.Option("--key", help="Column of the partition key (key).")] = None
-    topic_column: Annotated[str | None, typer.Option("--topic-column", help="Column of the due topic (topic).")] = None
+    publish: Annotated[str | None, Option(help="Column of the publish time (publish_ms).")] = None
+    due: Annotated[str | None, Option(help="Column of the due time (due_ms).")] = None
+    delay: Annotated[str | None, Option(help="Column of the delay, instead of the due time (delay_ms).")] = None
+    size: Annotated[str | None, Option(help="Column of payload bytes (size_bytes).")] = None
+    key: Annotated[str | None, Option(help="Column of the partition key (key).")] = None
+    topic_column: Annotated[str | None, Option(help="Column of the due topic (topic).")] = None
     timer_id: Annotated[
-        str | None,
-        typer.Option(
-            "--timer-id", help="Column that all copies of a timer share (timer_id): only the first one counts."
-        ),
+        str | None, Option(help="Column that all copies of a timer share (timer_id): only the first one counts.")
     ] = None
-    time_unit: Annotated[
-        str, typer.Option("--time-unit", help="Unit of numbers in the time columns: auto, ms, s, us, ns, timestamp.")
-    ] = "auto"
-    delay_unit: Annotated[
-        str, typer.Option("--delay-unit", help="Unit of numbers in the delay column: auto, ms, s, us, ns, m, h, d.")
-    ] = "auto"
+    time_unit: Annotated[str, Option(help="Unit of numbers in the time columns: auto, ms, s, us, ns, timestamp.")] = (
+        "auto"
+    )
+    delay_unit: Annotated[str, Option(help="Unit of numbers in the delay column: auto, ms, s, us, ns, m, h, d.")] = (
+        "auto"
+    )
     file_format: Annotated[
-        str, typer.Option("--format", help="parquet, csv, json, orc, table; auto: by the file's ending.")
+        str, Option("--format", help="parquet, csv, json, orc, table; auto: by the file's ending.")
     ] = "auto"
     cores: Cores = None
     memory: Memory = "2g"
@@ -140,7 +133,7 @@ class PlannerOptions(HistoryOptions):
 
     stored: Annotated[
         Path | None,
-        typer.Option(
+        Option(
             "--from",
             help="A folder of `timewheel survey`, instead of a history: estimated in seconds.",
             file_okay=False,
@@ -148,16 +141,14 @@ class PlannerOptions(HistoryOptions):
     ] = None
     growth: Annotated[
         float | None,
-        typer.Option(
-            "--growth",
+        Option(
             min=0.001,
             show_default="1; of a sample its scale",
             help="Plan for this multiple of the history's volume. A file of `timewheel sample` stores its own scale.",
         ),
     ] = None
     as_is: Annotated[
-        bool,
-        typer.Option("--as-is", help="Do not continue a history that is shorter than its delays: no sends follow it."),
+        bool, Option("--as-is", help="Do not continue a history that is shorter than its delays: no sends follow it.")
     ] = False
 
 
@@ -169,9 +160,6 @@ def session(
 
     With ``small`` the session suits a small history. Mistakes in the options that only the planner finds become usage
     errors. On Ctrl-C and SIGTERM, ``when_stopped`` is printed on stderr, and the command ends with status 130.
-
-    Raises:
-        ExtraMissing: The extra, or Java, is not installed.
     """
     need_extras("the planner", "planner", java=True)
 
@@ -242,11 +230,7 @@ def need_new_folder(folder: Path, what: str) -> None:
 
 
 def note_of(source: str | None) -> SampleNote | None:
-    """Return the note of a sample about its topic; None: the history is no sample.
-
-    Raises:
-        ExtraMissing: The extra, or Java, is not installed: without it no planner's command works.
-    """
+    """Return the note of a sample about its topic; None: the history is no sample."""
     if source is None:
         return None
     need_extras("the planner", "planner", java=True)
@@ -381,3 +365,100 @@ def loaded_survey(asked: PlannerOptions) -> Survey:
     from timewheel.spark_planner import load_survey
 
     return load_survey(asked.stored)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProfileOptions(AdminOptions):
+    """Options of a command that selects a broker: a group for `timewheel.cli.options.with_options`."""
+
+    admin_option: ClassVar[str] = "--broker"
+
+    profile: Annotated[
+        str | None,
+        Option(
+            show_default=f"a sample's own; else PULSAR_ADMIN_URL's; else {DEFAULT_PROFILE}",
+            help="The broker: 4.0, 4.2, 5.0 for a version's defaults, or a TOML file.",
+        ),
+    ] = None
+    admin_url: Annotated[
+        str | None,
+        Option(
+            "--broker",
+            metavar="URL",
+            help="Instead of --profile: web service of a live broker, whose settings are read; else PULSAR_ADMIN_URL.",
+        ),
+    ] = None
+
+    def broker_profile(self, sampled: BrokerProfile | None = None) -> tuple[BrokerProfile, str]:
+        """Return a broker profile, and its source in words.
+
+        The first that is given counts: the profile of the options; that of the sample; that of the broker that the
+        connection's variables or file name; the default.
+        """
+        if self.profile is not None:
+            if self.admin_url is not None:
+                raise typer.BadParameter("give --profile or --broker, not both", param_hint="--broker")
+            return stored_profile(self.profile), f"of --profile {self.profile}"
+        if self.admin_url is None and sampled is not None:
+            return sampled, "of the broker that the sample is from"
+        given = ProfileOptions(admin_url=self.admin_url, connection=self.connection).given()
+        if given.admin_url is None:
+            default = f"the default of Pulsar {DEFAULT_PROFILE} (--profile or --broker names yours)"
+            return stored_profile(DEFAULT_PROFILE), default
+        from timewheel.inspect.profile import profile_of as live
+
+        with self.admin() as admin:
+            return live(admin), f"read from {given.admin_url} ({given.sources['admin_url']})"
+
+    def shown(self, console: Console, sampled: BrokerProfile | None = None) -> BrokerProfile:
+        """Return the broker profile, and print its gap limit and its source."""
+        found, source = self.broker_profile(sampled)
+        say(console, f"LIMIT  {found.gap_limit_ranges:,} gaps in a partition: {source}")
+        return found
+
+
+def stored_profile(name: str) -> BrokerProfile:
+    """Return the profile of a Pulsar version, or of a file: TOML with the fields of `BrokerProfile`."""
+    import tomllib
+
+    if name in PROFILE_NAMES:
+        return BrokerProfile.named(name)
+    path = Path(name)
+    try:
+        facts = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        known = ", ".join(PROFILE_NAMES)
+        raise typer.BadParameter(
+            f"{name} is none of {known} and no TOML file ({error})", param_hint="--profile"
+        ) from None
+    return BrokerProfile.from_mapping({"name": path.stem, **facts})
+
+
+def profile(
+    *,
+    out: Annotated[
+        Path | None, Option("-o", "--out", help="Write the profile here, as TOML; else print it.", dir_okay=False)
+    ] = None,
+    cluster: AdminOptions,
+    as_json: Annotated[bool, Option("--json", help="Print one line of JSON instead of TOML.")] = False,
+) -> None:
+    """Read a broker's profile, its limits and tick, from its settings; without a superuser's token, from its version's
+    defaults.
+    """
+    import tomli_w
+
+    from timewheel.inspect.profile import profile_of
+
+    with cluster.admin() as admin:
+        facts = asdict(profile_of(admin))
+    text = tomli_w.dumps(facts)
+    if out is not None:
+        with writing(out, "--out"):
+            out.write_text(text, encoding="utf-8")
+    if as_json:
+        print(json.dumps(facts))
+    elif out is None:
+        for line in text.splitlines():
+            print_line(line)
+    else:
+        print_line(f"profile {out}")

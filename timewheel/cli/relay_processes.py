@@ -21,7 +21,7 @@ from timewheel.core.rng import Random
 from timewheel.events import RelayProcessEnded
 from timewheel.hooks import log_event
 from timewheel.relay.machine.backoff import Backoff
-from timewheel.relay.readiness import ReadyFile, Reported, health_pages
+from timewheel.relay.service import ReadyFile, Reported, health_pages
 from timewheel.serving import HttpServer, Page
 
 SOCKET = "NOTIFY_SOCKET"
@@ -32,11 +32,7 @@ WELL = b"READY=1\nWATCHDOG=1"
 
 
 def reporter(environment: Mapping[str, str] = os.environ) -> Callable[[], None]:
-    """Return a function that notifies systemd; without a socket it does nothing.
-
-    Args:
-        environment: Names the socket: a path, or ``@`` and an abstract name.
-    """
+    """Return a function that notifies systemd; without a socket it does nothing."""
     address = environment.get(SOCKET, "")
     if not address:
         return lambda: None
@@ -61,15 +57,7 @@ GRACE_MS = 70_000
 
 
 class Child:
-    """One relay process, through all its starts.
-
-    Args:
-        relay_id: Id of the child's relay.
-        command: Starts the child. The child must end when its standard input closes, so that it never outlives this
-            process.
-        ready_file: Exists while the child is ready.
-        rng: For `Backoff`.
-    """
+    """One relay process, through all its starts."""
 
     def __init__(self, relay_id: str, command: Sequence[str], ready_file: Path, rng: Random) -> None:
         self.relay_id = relay_id
@@ -87,11 +75,7 @@ class Child:
         return self._process is not None and self._process.poll() is None and self._ready_file.exists()
 
     def start(self) -> None:
-        """Start the process, and forget the readiness of an earlier process.
-
-        Raises:
-            OSError: The machine has no room for a process.
-        """
+        """Start the process, and forget the readiness of an earlier process."""
         self._ready_file.unlink(missing_ok=True)
         if self._process is not None and self._process.stdin is not None:
             self._process.stdin.close()
@@ -100,15 +84,7 @@ class Child:
         self._process = subprocess.Popen(self._command, stdin=subprocess.PIPE, env=own)
 
     def inspect(self, now_ms: int) -> int | None:
-        """Start the process again if it has ended and its pause is over.
-
-        Args:
-            now_ms: Monotonic milliseconds.
-
-        Returns:
-            None; or the exit status of a process that failed before it was ever ready: a restart would fail in the same
-                way.
-        """
+        """Start the process again if it has ended and its pause is over."""
         assert self._process is not None, "not started"
         if self.ready:
             self._was_ready = self._listens = True
@@ -167,17 +143,7 @@ class Child:
 
 
 class Processes:
-    """Runs children until a request to end.
-
-    Args:
-        children: Not started yet.
-        drain_ms: How long each child drains at the end.
-        address: Host and port that serve readiness and liveness of all children by HTTP; None: no HTTP server.
-        pages: Further pages to serve, by path.
-        ready_file: File that exists while all are ready; None: no file.
-        clock: Time.
-        report_well: Called at every check, for example to notify a supervisor.
-    """
+    """Runs children until a request to end."""
 
     def __init__(
         self,
@@ -209,14 +175,7 @@ class Processes:
         self._hung_up = True
 
     def run(self) -> int:
-        """Start all children, watch them, and end them on request.
-
-        Returns:
-            0; or the exit code of a child that could not start, after all other children were ended.
-
-        Raises:
-            CannotListen: The address for HTTP is in use, or is not on this machine.
-        """
+        """Start all children, watch them, and end them on request."""
         file = None if self._ready_file is None else ReadyFile(self._ready_file)
         server = None if self._address is None else HttpServer(*self._address, self._pages)
         nothing = threading.Condition()

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from typer import Option
 
-from timewheel.cli.cancellations import known_cancellations
 from timewheel.cli.connecting import ConnectionOptions
-from timewheel.cli.moments import at
-from timewheel.cli.options import ALARM, ATTENTION, FAILED, PlanFile, entries_wait, with_options
+from timewheel.cli.options import ALARM, ATTENTION, FAILED, PlanFile, at, entries_wait
 from timewheel.cli.terminal import progress_bar, render, say, show_line, show_rows
+from timewheel.cli.timer import known_cancellations
 from timewheel.core.durations import parse_duration, span
 from timewheel.core.escapes import admin_options, timewheel_command
 from timewheel.core.plan import Plan
@@ -27,21 +27,17 @@ FIRST_STRETCHES = 4
 """Overdue, next minute, hour and day: columns of the topics' table; all later days are a single column."""
 
 
-@with_options
 def status(
     plan_file: PlanFile,
     *,
     samples: Annotated[
-        int,
-        typer.Option("--samples", min=1, max=1_000_000, help="Entries to sample; a sample of all entries is exact."),
+        int, Option(min=1, max=1_000_000, help="Entries to sample; a sample of all entries is exact.")
     ] = 2_000,
-    seed: Annotated[int, typer.Option("--seed", help="Seed of the sample.")] = 0,
-    heads: Annotated[bool, typer.Option("--heads", help="Show the head of every partition.")] = False,
-    fail_late: Annotated[
-        str | None, typer.Option("--fail-late", help="A time such as 1m: see exit status.", show_default=False)
-    ] = None,
+    seed: Annotated[int, Option(help="Seed of the sample.")] = 0,
+    heads: Annotated[bool, Option("--heads", help="Show the head of every partition.")] = False,
+    fail_late: Annotated[str | None, Option(help="A time such as 1m: see exit status.", show_default=False)] = None,
     cluster: ConnectionOptions,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one line of JSON instead of tables.")] = False,
+    as_json: Annotated[bool, Option("--json", help="Print one line of JSON instead of tables.")] = False,
 ) -> None:
     """Show timers by due time and place, relay lag, heads, and each relay's partitions. Nothing is consumed or changed.
 
@@ -56,10 +52,7 @@ def status(
     limit_ms = None if fail_late is None else parse_duration(fail_late)
     access = cluster.access()
     cancellations = known_cancellations(plan, access)
-    with (
-        access.admin() as admin,
-        progress_bar("looking at entries") as on_progress,
-    ):
+    with access.admin() as admin, progress_bar("looking at entries") as on_progress:
         is_dead = None if cancellations is None else cancellations.is_dead
         found = status_of(admin, plan, reads=samples, seed=seed, is_dead=is_dead, on_progress=on_progress)
     code = _exit_status(found, limit_ms)

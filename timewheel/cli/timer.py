@@ -1,44 +1,359 @@
-"""`timewheel timer`: shows, cancels or reschedules a timer by hand."""
+"""`timewheel whereis`, `timer`, `cancellations`: locate, cancel and reschedule timers; list cancellations."""
 
 from __future__ import annotations
 
 import datetime as dt
 import json
+from collections import Counter
+from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer import Argument, Option
 
-from timewheel.cli.cancellations import cancellation_text, reading
 from timewheel.cli.connecting import ConnectionOptions
-from timewheel.cli.moments import at, moment_ms
-from timewheel.cli.options import AsJson, PlanFile, command_group, with_options
-from timewheel.cli.terminal import render, say, terminal
-from timewheel.cli.whereis import SearchOptions, exit_status, show_whereabouts
-from timewheel.core.durations import parse_duration
+from timewheel.cli.options import (
+    ALARM,
+    ATTENTION,
+    FAILED,
+    AsJson,
+    PlanFile,
+    at,
+    command_group,
+    keep_plan_file,
+    moment_ms,
+    precision_ms,
+)
+from timewheel.cli.terminal import render, say, show_rows, terminal
+from timewheel.core.clock import SystemClock
+from timewheel.core.durations import parse_duration, span
+from timewheel.core.errors import CancelRefused, TimewheelError, TopologyError
+from timewheel.core.escapes import with_plan_file
 from timewheel.core.plan import Plan
+from timewheel.core.plurals import counted
 
 if TYPE_CHECKING:
-    from timewheel.broker.admin.client import AdminClient
-    from timewheel.core.cancellations import Cancellation, CancelResult
-    from timewheel.dead_letters import DeadLetter
+    from collections.abc import Iterator
 
-TimerId = Annotated[str, typer.Argument(metavar="ID", help="The timer's id.", show_default=False)]
+    from rich.console import Console
+
+    from timewheel.broker.admin.client import AdminClient
+    from timewheel.cli.connecting import Access
+    from timewheel.client.cancellation_log import CancellationLog
+    from timewheel.core.cancellations import Cancellation, CancellationTable, CancelResult
+    from timewheel.dead_letters import DeadLetter
+    from timewheel.inspect.whereis import Wanted, Whereabouts
+
+READ_TIMEOUT_MS = 120_000
+ASIDE_TIMEOUT_MS = 30_000
+"""Read timeout of a command whose result does not depend on the log."""
+DEFAULT_LIMIT = 100
+
+cancellations = command_group("cancellations", "List cancellations; compact their log.")
+
+
+@cancellations.command("list")
+def list_(
+    plan_file: PlanFile,
+    names: Annotated[
+        list[str] | None, Argument(metavar="[NAME]...", help="Only these ids or groups.", show_default=False)
+    ] = None,
+    *,
+    most: Annotated[
+        int, Option("--limit", min=1, help="Number of cancellations to show, the newest first.")
+    ] = DEFAULT_LIMIT,
+    cluster: ConnectionOptions,
+    as_json: AsJson = False,
+) -> None:
+    """List the cancellations in effect: until when timers of an id or a group are cancelled. Changes nothing."""
+    access = cluster.access()
+    with reading(_plan(plan_file), access) as (log, _):
+        wanted = set(names or ())
+        live = [one for one in log.table.live() if not wanted or one.name in wanted]
+    live.sort(key=lambda one: one.cut, reverse=True)
+    shown = live[:most]
+
+    def show(console: Console) -> None:
+        if shown:
+            rows = tuple((one.name, one.kind, at(one.cut // 1_000), at(one.forget_ms)) for one in shown)
+            header = ("name", "of a", "cancelled until", "remembered until")
+            show_rows(console, log.topic, header, rows)
+        say(console, f"{len(shown):,} of {counted(len(live), 'cancellation')} in effect shown.")
+
+    render({"live": len(live), "cancellations": [_cancellation_facts(one) for one in shown]}, show, as_json=as_json)
+
+
+@cancellations.command()
+def compact(plan_file: PlanFile, *, cluster: ConnectionOptions, as_json: AsJson = False) -> None:
+    """Compact the log of cancellations: rewrite the cancellations in effect in packs, and let the broker remove all
+    earlier entries.
+
+    Relays do this by themselves when it is worthwhile. Exit status 1 if another process is compacting the log now, or
+    if the log cannot be read.
+    """
+    from timewheel.relay.compactor import compact as pack
+
+    access = cluster.access()
+    with reading(_plan(plan_file), access) as (log, client):
+        live = pack(client, log)
+    written = counted(live or 0, "cancellation in effect was", "cancellations in effect were")
+    if live is not None or as_json:
+        render({"live": live}, f"{written} written in packs to {log.topic}", as_json=as_json)
+    else:
+        why = "another process is compacting it, or it could not be read to its end"
+        say(terminal(to_stderr=True), f"{log.topic} was not compacted: {why}.")
+    raise typer.Exit(FAILED if live is None else 0)
+
+
+def _plan(plan_file: Path) -> Plan:
+    return Plan.load(plan_file)
+
+
+def known_cancellations(plan: Plan, access: Access) -> CancellationTable | None:
+    """What is cancelled, for a command that has more to tell; None: nothing can be, or it is told why nobody knows."""
+    import pulsar
+
+    if plan.cancel is None:
+        return None
+    try:
+        with reading(plan, access, timeout_ms=ASIDE_TIMEOUT_MS, connecting_s=5) as (log, _):
+            return log.table
+    except (TimewheelError, pulsar.PulsarException) as error:
+        say(terminal(to_stderr=True), f"Not seen: the log of cancellations ({error})")
+        return None
+
+
+def cancellation_text(cancellation: Cancellation) -> str:
+    """Describe the effect of a cancellation in a few words."""
+    by = "under this id" if cancellation.kind == "timer" else f"with the group {cancellation.name}"
+    cut, until = at(cancellation.cut // 1_000), at(cancellation.forget_ms)
+    return f"timers sent {by} before {cut} are not delivered; remembered until {until}"
+
+
+@contextmanager
+def reading(
+    plan: Plan, access: Access, *, timeout_ms: int = READ_TIMEOUT_MS, connecting_s: int = 20
+) -> Iterator[tuple[CancellationLog, Any]]:
+    """Open the log of a plan, read it to its end, and yield the log and the client."""
+    from timewheel.cli.connecting import warn
+    from timewheel.client.cancellation_log import CancellationLog
+    from timewheel.client.hooks import Hooks
+
+    if plan.cancel is None:
+        raise CancelRefused(plan.due_topic, "the plan has no [cancel], and so no log of cancellations")
+    with access.client(plan.due_topic, operation_timeout_seconds=connecting_s) as client:
+        log = CancellationLog(client, plan, SystemClock(), Hooks((warn,)))
+        log.start()
+        try:
+            if not log.await_answer(log.ask(), timeout_ms):
+                raise TopologyError(log.topic, "could not be read to its end", "see the broker's log, and try again")
+            yield log, client
+        finally:
+            log.stop()
+
+
+def _cancellation_facts(one: Cancellation) -> dict[str, Any]:
+    return {one.kind: one.name, "cut": one.cut, "forget_ms": one.forget_ms}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SearchOptions:
+    """Options of a command that locates a timer: a group for `timewheel.cli.options.with_options`."""
+
+    sent_at: Annotated[
+        str | None,
+        Option(
+            help="Time of sending: ISO 8601 or milliseconds. Generated ids contain it; other ids need it, or --due."
+        ),
+    ] = None
+    within: Annotated[str, Option(help="Largest error of --sent-at.")] = "1s"
+    due: Annotated[
+        str | None,
+        Option(
+            help="Due time: to the millisecond, a single route is searched; 2026-11-23T08:00Z is any time of that "
+            "minute. With an id of your own and without --sent-at, all stored entries are read."
+        ),
+    ] = None
+    key: Annotated[str | None, Option(help="The timer's partition key: only its partition is searched.")] = None
+    max_reads: Annotated[int, Option(min=1, help="Most entries to read.")] = 500
+
+    def wanted(self, timer_id: str) -> Wanted:
+        """Return the description of a timer; a time that is not to the millisecond is a span."""
+        from timewheel.inspect.whereis import Wanted
+
+        return Wanted.of(
+            timer_id,
+            sent_ms=moment_ms(self.sent_at, "--sent-at"),
+            within_ms=max(parse_duration(self.within), precision_ms(self.sent_at)),
+            due_ms=moment_ms(self.due, "--due"),
+            due_within_ms=precision_ms(self.due) - 1,
+            key=self.key,
+        )
+
+
+def whereis(
+    plan_file: Annotated[
+        Path,
+        Argument(
+            metavar="PLAN", help="Plan file by which the timer was sent.", show_default=False, callback=keep_plan_file
+        ),
+    ],
+    timer_ids: Annotated[list[str], Argument(metavar="ID...", help="Timer ids.", show_default=False)],
+    *,
+    search: SearchOptions,
+    cluster: ConnectionOptions,
+    as_json: Annotated[bool, Option("--json", help="Print a line of JSON for each timer.")] = False,
+) -> None:
+    """Locate a timer: held, due, to be retried, parked, handled, cancelled or dead, with its past and future hops.
+    Nothing is consumed or changed.
+
+    The timer's route is computed from the plan, and only the places on it are searched. If the plan has [cancel], the
+    log of cancellations is read first, by the service URL. Exit status: 0 found, parked, handled or cancelled; 3 it is
+    a dead letter; 4 not found; 1 not found, and not all places could be searched.
+    """
+    from timewheel.inspect.whereis import whereis as find
+    from timewheel.inspect.whereis.verdict import whereabouts_facts
+
+    plan = Plan.load(plan_file)
+    wanted = [search.wanted(timer_id) for timer_id in timer_ids]
+    status = 0
+    access = cluster.access()
+    cancellations = known_cancellations(plan, access)
+    with access.admin() as admin:
+        for one in wanted:
+            found = find(admin, plan, one, max_reads=search.max_reads, cancellations=cancellations)
+            status = max(status, exit_status(found))
+            show = partial(show_whereabouts, found=found, plan_file=str(plan_file))
+            render(whereabouts_facts(found), show, as_json=as_json)
+    raise typer.Exit(status)
+
+
+def exit_status(found: Whereabouts) -> int:
+    """Return the exit status of a command that looked for a timer."""
+    from timewheel.inspect.whereis import State
+
+    if found.state is State.DEAD:
+        return ATTENTION
+    if found.state is State.NOT_FOUND:
+        return FAILED if found.unseen else ALARM
+    return 0
+
+
+def show_whereabouts(console: Console, found: Whereabouts, plan_file: str) -> None:
+    """Print all that is known of a timer's place; the plan's file is named as the user typed it."""
+    say(console, f"{found.wanted.timer_id}: {with_plan_file(_verdict(found), plan_file)}", style="bold")
+    for name, text in _lines(found):
+        say(console, f"{name:9}{text}", indent=2)
+
+
+def _verdict(found: Whereabouts) -> str:
+    from timewheel.inspect.whereis import State
+
+    match found.state:
+        case State.CANCELLED if not found.sightings:
+            return "cancelled: no copy is stored any more; handled only if the cancellation came too late"
+        case State.CANCELLED:
+            return "cancelled: the copies that are still stored are not delivered"
+        case State.HANDLED:
+            return _acknowledged(found)
+        case State.REMOVED:
+            return "handled, if it was ever sent: no entry of its due time is stored any more"
+        case State.NOT_FOUND:
+            return "not found, and not all places could be searched" if found.unseen else "not found"
+        case _:
+            return _place(found)
+
+
+def _acknowledged(found: Whereabouts) -> str:
+    if found.cancellation is not None:
+        return "every subscription has acknowledged it: cancelled, and handled only if the cancellation came too late"
+    if found.reason:
+        return "acknowledged in the due topic by every subscription"
+    return "handled: every subscription has acknowledged it"
+
+
+def _place(found: Whereabouts) -> str:
+    from timewheel.inspect.whereis import State
+
+    here, left = found.here, "" if found.due_ms is None else _from_now(found.due_ms - found.at_ms)
+    assert here is not None, "each of these states is one of a copy that was seen"
+    match found.state:
+        case State.HELD:
+            return f"held in {here.topic}, due {left}"
+        case State.DUE:
+            rest = f", already handled by {', '.join(here.done_by)}" if here.done_by else ""
+            return f"in {here.topic} for {', '.join(here.waits_for)}, due {left}{rest}"
+        case State.RETRYING:
+            return f"not handled: {here.waits_for[0]} tries it again, from {here.topic}, due {left}"
+        case State.PARKED:
+            return f"not handled: parked in {here.topic}, see `timewheel parked list PLAN`"
+        case _:
+            done = "" if here.waits_for else ", and was replayed or dropped from there"
+            return f"dead: it is in {here.topic}{done}"
+
+
+def _from_now(left_ms: int) -> str:
+    return f"in {span(left_ms)}" if left_ms >= 0 else f"{span(-left_ms)} ago"
+
+
+def _lines(found: Whereabouts) -> Iterator[tuple[str, str]]:
+    sent = found.wanted.sent
+    if found.wanted.knows_sent:
+        is_exact = sent.first_ms == sent.last_ms
+        yield "sent", at(sent.first_ms) if is_exact else f"{at(sent.first_ms)} to {at(sent.last_ms)}"
+    due_ms, within_ms = found.wanted.due_ms, found.wanted.due_within_ms
+    if found.due_ms is not None:
+        yield "due", at(found.due_ms)
+    elif due_ms is not None:
+        yield "due", f"{at(due_ms)} to {at(due_ms + within_ms)}"
+    if found.reason:
+        yield "reason", found.reason
+    if found.cancellation is not None:
+        yield "cancel", cancellation_text(found.cancellation)
+    for one in found.sightings:
+        yield "seen", f"{one.topic} {one.position.text}, hop {one.envelope.hops}"
+    for stop in found.way:
+        passed = (
+            "was in"
+            if stop.leaves_ms <= found.at_ms
+            else "is in"
+            if stop.entered.first_ms <= found.at_ms
+            else ("goes to")
+        )
+        yield "way", f"{at(stop.entered.first_ms)} {passed} {stop.topic}"
+    yield from _search_lines(found)
+
+
+def _search_lines(found: Whereabouts) -> Iterator[tuple[str, str]]:
+    if found.here is None:
+        reads_at: Counter[tuple[str, int]] = Counter()  # a place may be looked at again, for its neighbours
+        for searched in found.searched:
+            reads_at[searched.topic, searched.entered_ms] += searched.reads
+        for (topic, entered_ms), reads in reads_at.items():
+            about = f" about {at(entered_ms)}" if entered_ms else ""
+            yield "searched", f"{topic}{about}: {counted(reads, 'entry', 'entries')}"
+    for unseen in found.unseen:
+        if unseen.reason != found.reason:  # or else it stands above: the search was given up
+            yield "not seen", f"{unseen.what}: {unseen.reason}"
+    read, seeks = counted(found.cost.reads, "entry", "entries"), counted(found.cost.seeks, "search", "searches")
+    yield "cost", f"{read} read, {seeks} by the broker, {counted(found.cost.partitions, 'partition')}"
+
+
+TimerId = Annotated[str, Argument(metavar="ID", help="The timer's id.", show_default=False)]
 
 timer = command_group("timer", "Show, cancel or reschedule a timer.")
 
 
 @timer.command()
-@with_options
 def cancel(
     plan_file: PlanFile,
-    timer_ids: Annotated[
-        list[str] | None, typer.Argument(metavar="[ID]...", help="Timer ids.", show_default=False)
-    ] = None,
+    timer_ids: Annotated[list[str] | None, Argument(metavar="[ID]...", help="Timer ids.", show_default=False)] = None,
     *,
     groups: Annotated[
-        list[str] | None, typer.Option("--group", help="All timers of this group so far; may be given again.")
+        list[str] | None, Option("--group", help="All timers of this group so far; may be given again.")
     ] = None,
     cluster: ConnectionOptions,
     as_json: AsJson = False,
@@ -69,7 +384,7 @@ def cancel(
         finally:
             # Also after a failure: cancellations that were stored before it are in effect.
             if as_json:
-                print(json.dumps([_facts(one) for one in done]))
+                print(json.dumps([_cancel_facts(one) for one in done]))
 
 
 def _say_cancelled(one: CancelResult) -> None:
@@ -80,27 +395,18 @@ def _say_cancelled(one: CancelResult) -> None:
 
 
 @timer.command()
-@with_options
 def reschedule(
     plan_file: PlanFile,
     timer_id: TimerId,
     *,
-    content: Annotated[
-        Path,
-        typer.Option("--content", help="The payload: a file, or - for standard input.", show_default=False),
-    ],
-    after: Annotated[
-        str | None, typer.Option("--after", help="Delay from now, such as 2h.", show_default=False)
-    ] = None,
+    content: Annotated[Path, Option(help="The payload: a file, or - for standard input.", show_default=False)],
+    after: Annotated[str | None, Option(help="Delay from now, such as 2h.", show_default=False)] = None,
     moment: Annotated[
-        str | None, typer.Option("--at", help="Due time: ISO 8601 or milliseconds.", show_default=False)
+        str | None, Option("--at", help="Due time: ISO 8601 or milliseconds.", show_default=False)
     ] = None,
-    key: Annotated[
-        str | None, typer.Option("--key", help="The timer's partition key, as before.", show_default=False)
-    ] = None,
+    key: Annotated[str | None, Option(help="The timer's partition key, as before.", show_default=False)] = None,
     properties: Annotated[
-        list[str] | None,
-        typer.Option("--property", help="A property, NAME=VALUE; may be given again.", show_default=False),
+        list[str] | None, Option("--property", help="A property, NAME=VALUE; may be given again.", show_default=False)
     ] = None,
     cluster: ConnectionOptions,
     as_json: AsJson = False,
@@ -141,7 +447,6 @@ def reschedule(
 
 
 @timer.command()
-@with_options
 def show(
     plan_file: PlanFile,
     timer_id: TimerId,
@@ -155,8 +460,6 @@ def show(
     To locate the timer, like `timewheel whereis`, the command needs its time of sending or its due time. Exit status:
     that of `timewheel whereis`; 0 if the timer is not located.
     """
-    from rich.console import Console
-
     from timewheel.inspect.errors import SendTimeUnknown
     from timewheel.inspect.whereis import whereis as find
     from timewheel.inspect.whereis.verdict import whereabouts_facts
@@ -227,7 +530,7 @@ def _read(path: Path) -> bytes:
         raise typer.BadParameter(str(error), param_hint="--content") from None
 
 
-def _facts(one: CancelResult) -> dict[str, Any]:
+def _cancel_facts(one: CancelResult) -> dict[str, Any]:
     return {
         one.cancellation.kind: one.cancellation.name,
         "answer": one.answer.value,

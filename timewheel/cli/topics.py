@@ -9,10 +9,11 @@ from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer import Option
 
 from timewheel.cli.connecting import AdminOptions
 from timewheel.cli.long_running import Format, Level, LogFormat, LogLevel, call_at_end, log_to_stderr
-from timewheel.cli.options import FAILED, DryRun, PlanFile, command_group, with_options
+from timewheel.cli.options import FAILED, DryRun, PlanFile, command_group
 from timewheel.cli.terminal import print_line
 from timewheel.core.clock import SystemClock
 from timewheel.core.plan import Calendar, Plan
@@ -29,30 +30,28 @@ if TYPE_CHECKING:
 topics = command_group("topics", "Create a plan's topics; roll the topics of a calendar.")
 
 AT_LATEST = ", for what reaches the due topic from now on"
-Verbose = Annotated[bool, typer.Option("--verbose", help="Show each step, not a line for each topic.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print one line of JSON instead of a table.")]
+Verbose = Annotated[bool, Option("--verbose", help="Show each step, not a line for each topic.")]
+AsJson = Annotated[bool, Option("--json", help="Print one line of JSON instead of a table.")]
 
 
 @topics.command()
-@with_options
 def ensure(
     plan_file: PlanFile,
     *,
     cluster: AdminOptions,
-    create_namespaces: Annotated[bool, typer.Option("--create-namespaces", help="Create missing namespaces.")] = False,
+    create_namespaces: Annotated[bool, Option("--create-namespaces", help="Create missing namespaces.")] = False,
     grow: Annotated[
-        bool, typer.Option("--grow", help="Raise the partitions of topics that have fewer than the plan.")
+        bool, Option("--grow", help="Raise the partitions of topics that have fewer than the plan.")
     ] = False,
     ignore_former_topics: Annotated[
         bool,
-        typer.Option(
+        Option(
             "--ignore-former-topics",
             help="Only warn of timers in topics of an earlier plan that no relay would move on: you take care of them.",
         ),
     ] = False,
     remove_drained: Annotated[
-        bool,
-        typer.Option("--remove-drained", help="Remove empty topics of earlier plans that no client uses."),
+        bool, Option("--remove-drained", help="Remove empty topics of earlier plans that no client uses.")
     ] = False,
     dry_run: DryRun = False,
     verbose: Verbose = False,
@@ -64,7 +63,7 @@ def ensure(
     earlier plan and no relay would move them on, nothing is created; --remove-drained still removes empty topics, and
     all results are shown.
     """
-    from timewheel.core.former_topics import UndrainedTopics
+    from timewheel.core.topology import UndrainedTopics
     from timewheel.provision.former_removal import remove_drained as remove_topics
     from timewheel.provision.provisioning import ensure as ensure_topics
 
@@ -100,12 +99,11 @@ def ensure(
 
 
 @topics.command()
-@with_options
 def roll(
     plan_file: PlanFile,
     *,
     cluster: AdminOptions,
-    watch: Annotated[bool, typer.Option("--watch", help="Run until Ctrl-C.")] = False,
+    watch: Annotated[bool, Option("--watch", help="Run until Ctrl-C.")] = False,
     dry_run: DryRun = False,
     verbose: Verbose = False,
     as_json: AsJson = False,

@@ -19,8 +19,7 @@ from timewheel.client.partitioned import partition_count
 from timewheel.client.positions import Position
 from timewheel.client.process import end_at_exit
 from timewheel.client.surface import ClientLike
-from timewheel.core.cancellation_table import MAX_LIVE, CancellationTable
-from timewheel.core.cancellations import Cancellation, latest_forget_ms, read_cancellations
+from timewheel.core.cancellations import MAX_LIVE, Cancellation, CancellationTable, latest_forget_ms, read_cancellations
 from timewheel.core.clock import Clock
 from timewheel.core.envelope import MAX_TIME_MS
 from timewheel.core.errors import CancellationUnreadable, TopologyError

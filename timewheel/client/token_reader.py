@@ -7,7 +7,7 @@ from pathlib import Path
 
 from timewheel.client.hooks import Hooks
 from timewheel.core.clock import Clock, SystemClock
-from timewheel.core.tokens import expires_ms_of
+from timewheel.core.connection import expires_ms_of
 from timewheel.events import TokenExpired, TokenUnreadable
 from timewheel.hooks import Hook
 

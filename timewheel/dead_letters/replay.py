@@ -18,9 +18,8 @@ from timewheel.core.envelope import (
     Life,
     due_in,
 )
-from timewheel.core.keys import partition_for_key
-from timewheel.core.longest_delay import beyond
-from timewheel.core.names import partition_of
+from timewheel.core.names import partition_for_key, partition_of
+from timewheel.core.plan import beyond
 from timewheel.core.routing import Router
 from timewheel.dead_letters.dead_letters import DeadLetter
 

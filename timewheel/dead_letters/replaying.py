@@ -27,7 +27,7 @@ from timewheel.client.schema_versions import Schemas
 from timewheel.client.surface import ClientLike
 from timewheel.core.cancellations import Stamps
 from timewheel.core.clock import Clock, SystemClock
-from timewheel.core.digits import whole_number
+from timewheel.core.durations import whole_number
 from timewheel.core.envelope import Envelope
 from timewheel.core.errors import EnvelopeError
 from timewheel.core.names import partition_of, parts_of

@@ -35,15 +35,6 @@ ONE_PARTITION = 1
 def foresee(
     spark: SparkSession, result: Result, ledger: Path, *, began_s: float, on_progress: ProgressCallback = no_report
 ) -> Foresight:
-    """Read a run's ledger as a history, predict every scheme, and choose a plan for the trace.
-
-    Args:
-        spark: The session.
-        result: Result of the run: its plans, its broker, and its measurements.
-        ledger: Its file.
-        began_s: ``time.monotonic()`` when the planner was started.
-        on_progress: Called with the progress.
-    """
     history = survey(read_history(spark, str(ledger)), COLUMNS, source=str(ledger), on_progress=on_progress)
     rows = [_foreseen(history, result, row) for row in result.rows if row.scheme in history.statistic.cells]
     settings = result.settings

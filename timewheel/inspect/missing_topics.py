@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from timewheel.broker.admin.client import AdminClient
 from timewheel.broker.admin.stats import ProducerStats, TopicStats
-from timewheel.core.errors import AdminError, AdminMissing, AdminUnreachable
+from timewheel.core.errors import AdminError, AdminMissing, AdminUnreachable, did_you_mean
 from timewheel.core.names import MOVER_PREFIX, STATE_PROPERTY, journal_topic, namespace_of, partition_of
-from timewheel.core.near_words import did_you_mean
 
 NO_TOPIC = "there is no such topic"
 MAX_NAMES = 10_000

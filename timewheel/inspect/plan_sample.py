@@ -12,10 +12,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
-from timewheel.broker.admin.batches import BatchedMessage, BatchGarbled, messages_of_batch
 from timewheel.broker.admin.client import AdminClient
-from timewheel.broker.admin.entries import StoredEntry
-from timewheel.broker.admin.internals import InternalStats
+from timewheel.broker.admin.entries import BatchedMessage, BatchGarbled, StoredEntry, messages_of_batch
+from timewheel.broker.admin.stats import InternalStats
 from timewheel.client.positions import EntryPosition
 from timewheel.core.clock import Clock
 from timewheel.core.envelope import NUDGE_PROPERTY, PROBE_PROPERTY, TIMER_PROPERTY, Envelope, due_in

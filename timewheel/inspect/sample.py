@@ -20,7 +20,7 @@ from typing import NamedTuple, TypeVar
 
 from timewheel.broker.admin.client import AdminClient
 from timewheel.broker.admin.entries import StoredEntry
-from timewheel.broker.admin.internals import CursorStats, Ledger
+from timewheel.broker.admin.stats import CursorStats, Ledger
 from timewheel.client.positions import EntryPosition
 from timewheel.core.envelope import NUDGE_PROPERTY, PROBE_PROPERTY, TIMER_PROPERTY, Envelope
 from timewheel.core.errors import (

@@ -1,13 +1,30 @@
-"""Catalogue of all metrics: meaning, unit and labels. The table in the docs is generated from it."""
+"""Catalogue of all metrics: meaning, unit, labels, and where each is read. The docs' table is generated from it.
+
+Pure: counts in, samples out.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from itertools import accumulate
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any, Literal
+
+from timewheel.core.durations import SECOND_MS
+from timewheel.core.names import partition_of
 
 if TYPE_CHECKING:
     from prometheus_client.metrics_core import Metric as Family
+
+    from timewheel.consumers import BaseConsumer, LatenessCounts
+    from timewheel.core.plan import Plan
+    from timewheel.inspect.gaps import GapSnapshot
+    from timewheel.inspect.gaps.log import GapHistory
+    from timewheel.inspect.status import Status
+    from timewheel.relay.relay import PartitionStatus, RelayStatus
+    from timewheel.shadow.status import ShadowStatus
 
 Kind = Literal["counter", "gauge", "histogram"]
 By = Literal["producer", "consumer", "relay", "shadow", "events", "exporter"]
@@ -34,13 +51,9 @@ class Metric:
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """Value of a metric.
+    """Value of a metric, in the unit that its name states, with the values of its labels in their order.
 
-    Attributes:
-        metric: The metric.
-        labels: Values of the labels, in the metric's order.
-        value: Value in the unit that the metric's name states.
-        buckets: For a histogram: cumulative counts by upper bound; the last bound is infinity.
+    The buckets of a histogram are cumulative counts by upper bound; the last bound is infinity.
     """
 
     metric: Metric
@@ -49,254 +62,293 @@ class Sample:
     buckets: Sequence[tuple[str, float]] = ()
 
 
-_OF_PRODUCER = ("due_topic",)
-_OF_CONSUMER = ("due_topic", "subscription")
-_OF_RELAY = ("due_topic", "relay_id")
-_OF_HOLDING = ("due_topic", "relay_id", "topic")
-_OF_SHADOW = ("due_topic", "relay_id")
-_OF_SUBSCRIPTION = ("topic", "subscription")
+Table = dict[Metric, Callable[[Any], float | Mapping[str, float] | None]]
+"""Metrics, and what reads each: a value; values by the last label; or None, if the value is not known."""
+_made: list[Metric] = []
 
 
-def _metric(name: str, kind: Kind, labels: tuple[str, ...], by: By, means: str) -> Metric:
-    return Metric(name=f"timewheel_{name}", kind=kind, labels=labels, means=means, by=by)
+def _made_by(by: By, *common: str) -> Callable[..., Metric]:
+    def metric(name: str, means: str, *labels: str, kind: Kind | None = None) -> Metric:
+        kind = kind or ("counter" if name.endswith("_total") else "gauge")
+        _made.append(Metric(name=f"timewheel_{name}", kind=kind, labels=(*common, *labels), means=means, by=by))
+        return _made[-1]
+
+    return metric
 
 
-PRODUCER_STORED = _metric("producer_stored_total", "counter", _OF_PRODUCER, "producer", "Stored timers.")
-PRODUCER_REFUSED = _metric(
-    "producer_refused_total", "counter", _OF_PRODUCER, "producer", "Sends with arguments that cannot be sent."
-)
-PRODUCER_FAILED = _metric("producer_failed_total", "counter", _OF_PRODUCER, "producer", "Sends that were not stored.")
-PRODUCER_UNKNOWN = _metric(
-    "producer_unknown_total", "counter", _OF_PRODUCER, "producer", "Sends that may be stored or not."
-)
-PRODUCER_PENDING = _metric("producer_pending", "gauge", _OF_PRODUCER, "producer", "Sends under way.")
-PRODUCER_CANCELLATIONS = _metric(
-    "producer_cancellations_total",
-    "counter",
-    _OF_PRODUCER,
-    "producer",
-    "Stored cancellations: cancels and replacements.",
+def _each(*names: str, **attributes: str) -> Callable[[Any], Mapping[str, float]]:
+    """Read attributes by label; a name alone is both."""
+    by_label = {**{name: name for name in names}, **attributes}
+    return lambda source: {label: getattr(source, attribute) for label, attribute in by_label.items()}
+
+
+def _total(attribute: str) -> Callable[[Iterable[Any]], float]:
+    return lambda parts: sum(getattr(part, attribute) for part in parts)
+
+
+def _totals(*names: str, **attributes: str) -> Callable[[Iterable[Any]], Mapping[str, float]]:
+    by_label = {**{name: name for name in names}, **attributes}
+    return lambda parts: {label: sum(getattr(part, name) for part in parts) for label, name in by_label.items()}
+
+
+def _of_movers(attribute: str) -> Callable[[Any], float]:
+    return lambda status: sum(getattr(one, attribute) for one in status.movers)
+
+
+_producer = _made_by("producer", "due_topic")
+PRODUCER: Table = {
+    _producer("producer_stored_total", "Stored timers."): attrgetter("stored"),
+    _producer("producer_refused_total", "Sends with arguments that cannot be sent."): attrgetter("refused"),
+    _producer("producer_failed_total", "Sends that were not stored."): attrgetter("failed"),
+    _producer("producer_unknown_total", "Sends that may be stored or not."): attrgetter("unknown"),
+    _producer("producer_pending", "Sends under way."): attrgetter("pending"),
+    _producer("producer_cancellations_total", "Stored cancellations: cancels and replacements."): attrgetter("cut"),
+}
+"""Of a producer's counts."""
+
+_consumer = _made_by("consumer", "due_topic", "subscription")
+CONSUMER_READY = _consumer("consumer_ready", "1: subscribed and connected, its relay ready; else 0.")
+CONSUMER: Table = {
+    _consumer("consumer_received_total", "Messages taken from the client."): attrgetter("received"),
+    _consumer("consumer_handed_total", "Timers given out; a timer given out twice counts twice."): attrgetter("handed"),
+    _consumer("consumer_done_total", "Handled timers."): attrgetter("done"),
+    _consumer("consumer_failed_total", "Timers negatively acknowledged; they come again."): attrgetter("failed"),
+    _consumer("consumer_early_total", "Timers received early, and held until their due time."): attrgetter("early"),
+    _consumer(
+        "consumer_far_too_early_total",
+        "Timers received much too early: delayed delivery is off, or a clock is wrong.",
+    ): attrgetter("far_too_early"),
+    _consumer(
+        "consumer_copies_dropped_total",
+        "Dropped copies: handled already, redelivered while in flight, or stored twice.",
+        "why",
+    ): _each("already_handled", "redelivered", "extra_copies"),
+    _consumer("consumer_timed_out_total", "Timers given out again after the ack time-out."): attrgetter("timed_out"),
+    _consumer(
+        "consumer_foreign_total", "Messages that are no timers, or unreadable; a shadow's are dropped.", "why"
+    ): _each(no_envelope="foreign", unreadable="envelope_errors", too_new="too_new", nudge="nudges"),
+    _consumer(
+        "consumer_kept_back_total",
+        "Timers not handled: cancelled or replaced, overdue, parked, skipped, or retried.",
+        "why",
+    ): _each("cancelled", "overdue", "parked", "skipped", "retried"),
+    _consumer("consumer_postponed_total", "Timers postponed by or around a handler."): attrgetter("postponed"),
+    _consumer(
+        "consumer_unevaluated_total", "Timers given out though the log of cancellations did not answer."
+    ): attrgetter("unevaluated"),
+    _consumer("consumer_held", "Timers in flight that wait for their due time."): attrgetter("held"),
+}
+"""Of a consumer's counts."""
+CONSUMER_LATENESS = _consumer(
+    "consumer_lateness_seconds", "Lateness of each timer that was given out.", kind="histogram"
 )
 
-CONSUMER_READY = _metric(
-    "consumer_ready", "gauge", _OF_CONSUMER, "consumer", "1: subscribed and connected, its relay ready; else 0."
+_relay = _made_by("relay", "due_topic", "relay_id")
+_holding = _made_by("relay", "due_topic", "relay_id", "topic")
+RELAY_READY = _relay("relay_ready", "1: all partitions are served, and nothing is unreadable; else 0.")
+RELAY: Table = {
+    RELAY_READY: attrgetter("ready"),
+    _relay("relay_unreadable_topics", "Topics of earlier plans that the relay cannot drain."): (
+        lambda status: len(status.unreadable)
+    ),
+    _relay("relay_partitions", "Partitions of holding topics by state.", "state"): (
+        lambda status: dict(sorted(Counter(one.state.value for one in status.partitions).items()))
+    ),
+}
+"""Of a relay's status."""
+HOLDING: Table = {
+    _holding(
+        "relay_hops_total",
+        "Timers moved on (on time, late, to their slot's tail, to the dead letters) or dropped as cancelled.",
+        "lane",
+    ): _totals("late", "dead", "refiled", "dropped", on_time="forwarded"),
+    _holding("relay_entries_written_total", "Entries stored for the relay; a group of hops is one entry."): _total(
+        "entries"
+    ),
+    _holding(
+        "relay_repeated_total",
+        "Messages received again after a reload, or sent again and dropped by the broker.",
+        "why",
+    ): _totals(received="skipped", sent="deduplicated"),
+    _holding("relay_jumps_total", "Jumps over messages that another relay had moved."): _total("jumps"),
+    _holding("relay_sessions_failed_total", "Sessions that failed and began anew."): _total("failures"),
+    _holding("relay_in_flight", "Hops under way."): _total("in_flight"),
+    _holding("relay_in_flight_bytes", "Payloads and properties of hops under way."): _total("in_flight_bytes"),
+}
+"""Of the partitions of a holding topic."""
+RELAY_HEAD_LATE = _holding(
+    "relay_head_late_seconds", "Lag: how long ago the head, or the last hop, should have left; 0: on time."
 )
-CONSUMER_RECEIVED = _metric(
-    "consumer_received_total", "counter", _OF_CONSUMER, "consumer", "Messages taken from the client."
-)
-CONSUMER_HANDED = _metric(
-    "consumer_handed_total",
-    "counter",
-    _OF_CONSUMER,
-    "consumer",
-    "Timers given out; a timer given out twice counts twice.",
-)
-CONSUMER_DONE = _metric("consumer_done_total", "counter", _OF_CONSUMER, "consumer", "Handled timers.")
-CONSUMER_FAILED = _metric(
-    "consumer_failed_total", "counter", _OF_CONSUMER, "consumer", "Timers negatively acknowledged; they come again."
-)
-CONSUMER_EARLY = _metric(
-    "consumer_early_total", "counter", _OF_CONSUMER, "consumer", "Timers received early, and held until their due time."
-)
-CONSUMER_FAR_TOO_EARLY = _metric(
-    "consumer_far_too_early_total", "counter", _OF_CONSUMER, "consumer",
-    "Timers received much too early: delayed delivery is off, or a clock is wrong.",
-)  # fmt: skip
-CONSUMER_COPIES = _metric(
-    "consumer_copies_dropped_total", "counter", (*_OF_CONSUMER, "why"), "consumer",
-    "Dropped copies: handled already, redelivered while in flight, or stored twice.",
-)  # fmt: skip
-CONSUMER_TIMED_OUT = _metric(
-    "consumer_timed_out_total", "counter", _OF_CONSUMER, "consumer", "Timers given out again after the ack time-out."
-)
-CONSUMER_FOREIGN = _metric(
-    "consumer_foreign_total", "counter", (*_OF_CONSUMER, "why"), "consumer",
-    "Messages that are no timers, or unreadable; a shadow's are dropped.",
-)  # fmt: skip
-CONSUMER_KEPT_BACK = _metric(
-    "consumer_kept_back_total", "counter", (*_OF_CONSUMER, "why"), "consumer",
-    "Timers not handled: cancelled or replaced, overdue, parked, skipped, or retried.",
-)  # fmt: skip
-CONSUMER_POSTPONED = _metric(
-    "consumer_postponed_total",
-    "counter",
-    _OF_CONSUMER,
-    "consumer",
-    "Timers postponed by or around a handler.",
-)
-CONSUMER_UNEVALUATED = _metric(
-    "consumer_unevaluated_total", "counter", _OF_CONSUMER, "consumer",
-    "Timers given out though the log of cancellations did not answer.",
-)  # fmt: skip
-CONSUMER_HELD = _metric(
-    "consumer_held", "gauge", _OF_CONSUMER, "consumer", "Timers in flight that wait for their due time."
-)
-CONSUMER_LATENESS = _metric(
-    "consumer_lateness_seconds", "histogram", _OF_CONSUMER, "consumer",
-    "Lateness of each timer that was given out.",
-)  # fmt: skip
+RELAY |= {
+    _relay("relay_disconnected_partitions", "Partitions without a connection to the broker."): (
+        lambda status: sum(not one.connected for one in status.partitions)
+    ),
+    _relay("relay_stuck_partitions", "Partitions whose thread is stuck."): (
+        lambda status: sum(not one.alive for one in status.partitions)
+    ),
+}
 
-RELAY_READY = _metric(
-    "relay_ready", "gauge", _OF_RELAY, "relay", "1: all partitions are served, and nothing is unreadable; else 0."
-)
-RELAY_UNREADABLE = _metric(
-    "relay_unreadable_topics", "gauge", _OF_RELAY, "relay", "Topics of earlier plans that the relay cannot drain."
-)
-RELAY_PARTITIONS = _metric(
-    "relay_partitions", "gauge", (*_OF_RELAY, "state"), "relay", "Partitions of holding topics by state."
-)
-RELAY_HOPS = _metric(
-    "relay_hops_total", "counter", (*_OF_HOLDING, "lane"), "relay",
-    "Timers moved on (on time, late, to their slot's tail, to the dead letters) or dropped as cancelled.",
-)  # fmt: skip
-RELAY_ENTRIES = _metric(
-    "relay_entries_written_total", "counter", _OF_HOLDING, "relay",
-    "Entries stored for the relay; a group of hops is one entry.",
-)  # fmt: skip
-RELAY_REPEATED = _metric(
-    "relay_repeated_total", "counter", (*_OF_HOLDING, "why"), "relay",
-    "Messages received again after a reload, or sent again and dropped by the broker.",
-)  # fmt: skip
-RELAY_JUMPS = _metric(
-    "relay_jumps_total",
-    "counter",
-    _OF_HOLDING,
-    "relay",
-    "Jumps over messages that another relay had moved.",
-)
-RELAY_SESSIONS = _metric(
-    "relay_sessions_failed_total", "counter", _OF_HOLDING, "relay", "Sessions that failed and began anew."
-)
-RELAY_IN_FLIGHT = _metric("relay_in_flight", "gauge", _OF_HOLDING, "relay", "Hops under way.")
-RELAY_IN_FLIGHT_BYTES = _metric(
-    "relay_in_flight_bytes", "gauge", _OF_HOLDING, "relay", "Payloads and properties of hops under way."
-)
-RELAY_HEAD_LATE = _metric(
-    "relay_head_late_seconds", "gauge", _OF_HOLDING, "relay",
-    "Lag: how long ago the head, or the last hop, should have left; 0: on time.",
-)  # fmt: skip
-RELAY_DISCONNECTED = _metric(
-    "relay_disconnected_partitions", "gauge", _OF_RELAY, "relay", "Partitions without a connection to the broker."
-)
-RELAY_STUCK = _metric("relay_stuck_partitions", "gauge", _OF_RELAY, "relay", "Partitions whose thread is stuck.")
-
-SHADOW_STATE = _metric("shadow_state", "gauge", (*_OF_SHADOW, "state"), "shadow", "1 for the requested state; else 0.")
-SHADOW_REFUSED = _metric(
-    "shadow_refused", "gauge", _OF_SHADOW, "shadow", "1: moving is refused, with the reason in /readyz; else 0."
-)
-SHADOW_PARTITIONS = _metric(
-    "shadow_partitions", "gauge", _OF_SHADOW, "shadow", "Partitions of the due topic that all shadows share."
-)
-SHADOW_LED = _metric("shadow_led_partitions", "gauge", _OF_SHADOW, "shadow", "Partitions from which this shadow moves.")
-SHADOW_CAUGHT_UP = _metric(
-    "shadow_caught_up_partitions", "gauge", _OF_SHADOW, "shadow",
-    "Partitions that it leads and whose backlog it has gone through.",
-)  # fmt: skip
-SHADOW_STUCK = _metric("shadow_stuck_partitions", "gauge", _OF_SHADOW, "shadow", "Partitions whose mover is stuck.")
-SHADOW_ENTRIES = _metric(
-    "shadow_entries_total", "counter", (*_OF_SHADOW, "decision"), "shadow",
-    "Entries of the due topic by decision; each session counts pending entries again.",
-)  # fmt: skip
-SHADOW_MOVED = _metric("shadow_moved_total", "counter", _OF_SHADOW, "shadow", "Copies that the journal has stored.")
-SHADOW_DEDUPLICATED = _metric(
-    "shadow_deduplicated_total", "counter", _OF_SHADOW, "shadow", "Copies that the broker had already."
-)
-SHADOW_ACKED = _metric(
-    "shadow_acked_total", "counter", _OF_SHADOW, "shadow",
-    "Originals acknowledged for their copies.",
-)  # fmt: skip
-SHADOW_ACKED_AGAIN = _metric(
-    "shadow_acked_again_total", "counter", _OF_SHADOW, "shadow",
-    "Originals whose acknowledgement a broker had forgotten.",
-)  # fmt: skip
-SHADOW_NUDGES = _metric(
-    "shadow_nudges_total", "counter", _OF_SHADOW, "shadow", "Messages that keep brokers from starving the topic."
-)
-SHADOW_SESSIONS = _metric(
-    "shadow_sessions_failed_total", "counter", _OF_SHADOW, "shadow", "Sessions that failed and began anew."
-)
-SHADOW_LAG = _metric(
-    "shadow_lag_seconds", "gauge", (*_OF_SHADOW, "quantile"), "shadow",
+_shadow = _made_by("shadow", "due_topic", "relay_id")
+SHADOW_STATE = _shadow("shadow_state", "1 for the requested state; else 0.", "state")
+SHADOW_REFUSED = _shadow("shadow_refused", "1: moving is refused, with the reason in /readyz; else 0.")
+SHADOW: Table = {
+    SHADOW_STATE: lambda status: {state.value: state is status.state for state in type(status.state)},
+    SHADOW_REFUSED: lambda status: bool(status.refusal),
+    _shadow("shadow_partitions", "Partitions of the due topic that all shadows share."): (
+        lambda status: len(status.movers)
+    ),
+    _shadow("shadow_led_partitions", "Partitions from which this shadow moves."): _of_movers("leads"),
+    _shadow(
+        "shadow_caught_up_partitions", "Partitions that it leads and whose backlog it has gone through."
+    ): _of_movers("caught_up"),
+    _shadow("shadow_stuck_partitions", "Partitions whose mover is stuck."): (
+        lambda status: sum(not one.alive for one in status.movers)
+    ),
+    _shadow(
+        "shadow_entries_total",
+        "Entries of the due topic by decision; each session counts pending entries again.",
+        "decision",
+    ): lambda status: {
+        decision: sum(one.decisions[decision] for one in status.movers) for decision in status.movers[0].decisions
+    },
+    _shadow("shadow_moved_total", "Copies that the journal has stored."): _of_movers("moved"),
+    _shadow("shadow_deduplicated_total", "Copies that the broker had already."): _of_movers("deduplicated"),
+    _shadow("shadow_acked_total", "Originals acknowledged for their copies."): attrgetter("acked_originals"),
+    _shadow("shadow_acked_again_total", "Originals whose acknowledgement a broker had forgotten."): _of_movers(
+        "acked_again"
+    ),
+    _shadow("shadow_nudges_total", "Messages that keep brokers from starving the topic."): _of_movers("nudges"),
+    _shadow("shadow_sessions_failed_total", "Sessions that failed and began anew."): _of_movers("failures"),
+}
+"""Of a shadow's status."""
+SHADOW_LAG = _shadow(
+    "shadow_lag_seconds",
     "From an original's publish to its move, of the last thousand while it ran; the slowest partition.",
-)  # fmt: skip
-SHADOW_GUARD = _metric(
-    "shadow_guard_seconds", "gauge", _OF_SHADOW, "shadow", "The plan's guard, to compare with the lag."
+    "quantile",
 )
+SHADOW_GUARD = _shadow("shadow_guard_seconds", "The plan's guard, to compare with the lag.")
 
-EVENTS = _metric("events_total", "counter", ("event", "level"), "events", "Events by name (docs/events.md).")
+EVENTS = _made_by("events", "event", "level")("events_total", "Events by name (docs/events.md).")
 
-GAPS = _metric("gaps", "gauge", _OF_SUBSCRIPTION, "exporter", "Gaps of the partition nearest to the limit.")
-GAPS_IN_ALL = _metric("gaps_in_all_partitions", "gauge", _OF_SUBSCRIPTION, "exporter", "Gaps of all partitions.")
-GAP_LIMIT = _metric("gap_limit", "gauge", _OF_SUBSCRIPTION, "exporter", "Gaps of a partition that the broker stores.")
-GAP_LIMIT_RATIO = _metric(
-    "gap_limit_used_ratio", "gauge", _OF_SUBSCRIPTION, "exporter",
-    "Used part of the limit, by gaps or as the stored form counts; 1 is all of it.",
-)  # fmt: skip
-UNLOAD_AGAIN = _metric(
-    "unload_again_entries", "gauge", _OF_SUBSCRIPTION, "exporter",
-    "Acknowledged entries that an unload now would deliver again.",
-)  # fmt: skip
-GAP_GROWTH = _metric(
-    "gap_growth_per_hour", "gauge", _OF_SUBSCRIPTION, "exporter", "Growth of gaps; absent until known."
-)
-GAP_LIMIT_SECONDS = _metric(
-    "gap_limit_reached_seconds", "gauge", _OF_SUBSCRIPTION, "exporter",
-    "Time to the limit at this growth; absent without growth.",
-)  # fmt: skip
-BACKLOG = _metric(
-    "backlog_entries", "gauge", (*_OF_SUBSCRIPTION, "state"), "exporter",
-    "Unacknowledged entries: delayed, in_flight of consumers, ready; unknown: no consumer is connected.",
-)  # fmt: skip
-PINNED = _metric(
-    "pinned_bytes", "gauge", _OF_SUBSCRIPTION, "exporter",
-    "Size of ledgers that the subscription keeps.",
-)  # fmt: skip
-INDEX = _metric(
-    "delayed_index_bytes", "gauge", _OF_SUBSCRIPTION, "exporter", "The broker's memory for delayed messages."
-)
-TIMERS = _metric(
-    "timers", "gauge", ("due_topic", "due"), "exporter",
-    "Waiting timers of a plan by due time; sampled where topics do not show it.",
-)  # fmt: skip
-HEAD_LATE = _metric(
-    "topic_head_late_seconds", "gauge", ("due_topic", "topic"), "exporter",
-    "How long ago the oldest entry of a plan's topic should have left; 0: on time.",
-)  # fmt: skip
-UNATTENDED = _metric(
-    "unattended_partitions",
-    "gauge",
-    ("due_topic",),
-    "exporter",
-    "Partitions with late timers and no connected relay.",
-)
-DEAD = _metric(
-    "dead_letters", "gauge", ("due_topic",), "exporter", "Entries in the dead-letter topic; absent if not seen."
-)
-SNAPSHOT_LAST = _metric(
-    "exporter_last_snapshot_timestamp_seconds", "gauge", (), "exporter", "Unix time of the last snapshot."
-)
-LOOK_EVERY = _metric(
-    "exporter_interval_seconds",
-    "gauge",
-    (),
-    "exporter",
-    "Seconds between the starts of snapshots.",
-)
-SNAPSHOT_SECONDS = _metric("exporter_snapshot_seconds", "gauge", (), "exporter", "Duration of the last snapshot.")
-LOOK_FAILED = _metric(
-    "exporter_snapshots_failed_total", "counter", (), "exporter", "Failed snapshots; the snapshot before is exported."
-)
-UNSEEN = _metric(
-    "exporter_unseen",
-    "gauge",
-    (),
-    "exporter",
-    "Topics, namespaces and tenants that the last snapshot could not see, or that do not exist.",
-)
-LEFT_OUT = _metric("exporter_left_out", "gauge", (), "exporter", "Less severe subscriptions, not exported (--limit).")
+_subscription = _made_by("exporter", "topic", "subscription")
+SUBSCRIPTION: Table = {
+    _subscription("gaps", "Gaps of the partition nearest to the limit."): attrgetter("worst.gap_count"),
+    _subscription("gaps_in_all_partitions", "Gaps of all partitions."): attrgetter("gap_count"),
+    _subscription("gap_limit", "Gaps of a partition that the broker stores."): attrgetter("worst.gap_limit"),
+    _subscription(
+        "gap_limit_used_ratio", "Used part of the limit, by gaps or as the stored form counts; 1 is all of it."
+    ): attrgetter("worst.share"),
+    _subscription("unload_again_entries", "Acknowledged entries that an unload now would deliver again."): attrgetter(
+        "again_entries"
+    ),
+}
+"""Of a subscription with all its partitions."""
+GROWTH: Table = {
+    _subscription("gap_growth_per_hour", "Growth of gaps; absent until known."): attrgetter("per_hour"),
+    _subscription("gap_limit_reached_seconds", "Time to the limit at this growth; absent without growth."): (
+        lambda growth: None if growth.hours_to_limit is None else growth.hours_to_limit * 3_600
+    ),
+}
+SUBSCRIPTION |= {
+    _subscription(
+        "backlog_entries",
+        "Unacknowledged entries: delayed, in_flight of consumers, ready; unknown: no consumer is connected.",
+        "state",
+    ): _each("delayed", "ready", "unknown", in_flight="unacked"),
+    _subscription("pinned_bytes", "Size of ledgers that the subscription keeps."): attrgetter("pinned_bytes"),
+    _subscription("delayed_index_bytes", "The broker's memory for delayed messages."): attrgetter("index_bytes"),
+}
 
-CATALOGUE: tuple[Metric, ...] = tuple(value for value in list(globals().values()) if isinstance(value, Metric))
+_plan = _made_by("exporter", "due_topic")
+NEXT = 4
+"""Ranges of due times with a label of their own: overdue, next minute, hour and day. Later days share a label."""
+
+
+def _by_due_time(status: Status) -> Mapping[str, float]:
+    amounts = [amount.count for amount in status.by_stretch()]
+    names = [bucket.name.replace(" ", "_") for bucket in status.horizon.buckets[:NEXT]]
+    return dict(zip((*names, "later"), (*amounts[:NEXT], sum(amounts[NEXT:])), strict=True))
+
+
+PLAN: Table = {
+    _plan("timers", "Waiting timers of a plan by due time; sampled where topics do not show it.", "due"): _by_due_time,
+    _plan(
+        "topic_head_late_seconds",
+        "How long ago the oldest entry of a plan's topic should have left; 0: on time.",
+        "topic",
+    ): lambda status: {one.topic: one.late_ms / SECOND_MS for one in status.topics()},
+    _plan("unattended_partitions", "Partitions with late timers and no connected relay."): (
+        lambda status: len(status.unattended())
+    ),
+    _plan("dead_letters", "Entries in the dead-letter topic; absent if not seen."): attrgetter("dead_letters"),
+}
+"""Of the status of a plan."""
+_exporter = _made_by("exporter")
+SNAPSHOT_LAST = _exporter("exporter_last_snapshot_timestamp_seconds", "Unix time of the last snapshot.")
+LOOK_EVERY = _exporter("exporter_interval_seconds", "Seconds between the starts of snapshots.")
+SNAPSHOT_SECONDS = _exporter("exporter_snapshot_seconds", "Duration of the last snapshot.")
+LOOK_FAILED = _exporter("exporter_snapshots_failed_total", "Failed snapshots; the snapshot before is exported.")
+UNSEEN = _exporter(
+    "exporter_unseen", "Topics, namespaces and tenants that the last snapshot could not see, or that do not exist."
+)
+LEFT_OUT = _exporter("exporter_left_out", "Less severe subscriptions, not exported (--limit).")
+
+CATALOGUE: tuple[Metric, ...] = tuple(_made)
 """All metrics, in the order of this file."""
+
+
+def samples_of(table: Table, source: object, *labels: str) -> Iterator[Sample]:
+    """Read all metrics of a table."""
+    for metric, read in table.items():
+        found = read(source)
+        if isinstance(found, Mapping):
+            yield from (Sample(metric, (*labels, label), value) for label, value in found.items())
+        elif found is not None:
+            yield Sample(metric, labels, found)
+
+
+def of_consumer(consumer: BaseConsumer, lateness: LatenessCounts) -> Iterator[Sample]:
+    """Yield the samples of a consumer that measures lateness."""
+    from timewheel.consumers.lateness import BOUNDS_MS  # noqa: PLC0415 - a process without consumers does not load them
+
+    labels = (consumer.plan.due_topic, consumer.subscription)
+    yield Sample(CONSUMER_READY, labels, consumer.ready)
+    yield from samples_of(CONSUMER, consumer.counts, *labels)
+    bounds = [*(str(bound / SECOND_MS) for bound in BOUNDS_MS), "+Inf"]
+    buckets = tuple(zip(bounds, map(float, accumulate(lateness.counts)), strict=True))
+    yield Sample(CONSUMER_LATENESS, labels, lateness.sum_ms / SECOND_MS, buckets)
+
+
+def of_relay(due_topic: str, status: RelayStatus, now_ms: int) -> Iterator[Sample]:
+    """Yield the samples of a relay; partitions of a holding topic are combined."""
+    yield from samples_of(RELAY, status, due_topic, status.relay_id)
+    by_topic: defaultdict[str, list[PartitionStatus]] = defaultdict(list)
+    for partition in status.partitions:
+        by_topic[partition_of(partition.topic)[0]].append(partition)
+    for topic, partitions in sorted(by_topic.items()):
+        labels = (due_topic, status.relay_id, topic)
+        yield from samples_of(HOLDING, partitions, *labels)
+        releases = [one.newest_release_ms for one in partitions if one.newest_release_ms is not None]
+        yield Sample(RELAY_HEAD_LATE, labels, max(now_ms - min(releases, default=now_ms), 0) / SECOND_MS)
+
+
+def of_shadow(plan: Plan, relay_id: str, status: ShadowStatus) -> Iterator[Sample]:
+    """Yield the samples of a shadow; partitions of the due topic are combined, and the longest lag counts."""
+    yield from samples_of(SHADOW, status, plan.due_topic, relay_id)
+    for quantile, name in (("0.5", "lag_p50_ms"), ("0.99", "lag_p99_ms")):
+        known = [lag_ms for one in status.movers if (lag_ms := getattr(one, name)) is not None]
+        if known:
+            yield Sample(SHADOW_LAG, (plan.due_topic, relay_id, quantile), max(known) / SECOND_MS)
+    yield Sample(SHADOW_GUARD, (plan.due_topic, relay_id), plan.guard_ms / SECOND_MS)
+
+
+def of_snapshot(snapshot: GapSnapshot, snapshots: GapHistory, most: int) -> Iterator[Sample]:
+    """Yield the samples of the ``most`` worst subscriptions (each makes a dozen series), and the number of others."""
+    for one in snapshot.subscriptions[:most]:
+        yield from samples_of(SUBSCRIPTION, one, one.topic, one.subscription)
+        if (growth := snapshots.growth(one)) is not None:
+            yield from samples_of(GROWTH, growth, one.topic, one.subscription)
+    yield Sample(LEFT_OUT, (), max(len(snapshot.subscriptions) - most, 0))
 
 
 _WORST_COUNTS: dict[Metric, Callable[[Iterable[float]], float]] = {
@@ -330,7 +382,10 @@ def families(samples: Iterable[Sample]) -> list[Family]:
         if metric.kind == "histogram":
             histogram = HistogramMetricFamily(metric.name, metric.means, labels=metric.labels)
             for labels, same in by_metric[metric].items():
-                histogram.add_metric(labels, list(_added(same)), sum(one.value for one in same))
+                added = same[0]
+                for one in same[1:]:
+                    added = added_to(added, one)
+                histogram.add_metric(labels, added.buckets, added.value)
             made.append(histogram)
             continue
         family = (CounterMetricFamily if metric.kind == "counter" else GaugeMetricFamily)(
@@ -343,6 +398,7 @@ def families(samples: Iterable[Sample]) -> list[Family]:
     return made
 
 
-def _added(histograms: Sequence[Sample]) -> Iterator[tuple[str, float]]:
-    for same_bound in zip(*(one.buckets for one in histograms), strict=True):
-        yield same_bound[0][0], sum(count for _, count in same_bound)
+def added_to(one: Sample, other: Sample) -> Sample:
+    """Add two samples of the same metric and labels."""
+    buckets = tuple((bound, count + more) for (bound, count), (_, more) in zip(one.buckets, other.buckets, strict=True))
+    return Sample(one.metric, one.labels, one.value + other.value, buckets)

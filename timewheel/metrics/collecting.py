@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import weakref
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from prometheus_client import REGISTRY, CollectorRegistry, generate_latest
@@ -15,10 +15,17 @@ from prometheus_client.registry import Collector
 from timewheel.core.clock import Clock, SystemClock
 from timewheel.events import CATALOGUE as EVENTS
 from timewheel.metrics import catalogue as told
-from timewheel.metrics.catalogue import Sample, families
-from timewheel.metrics.ended import Ended
-from timewheel.metrics.roles import of_consumer, of_lateness, of_producer, of_relay
-from timewheel.metrics.shadows import of_shadow
+from timewheel.metrics.catalogue import (
+    PRODUCER,
+    Metric,
+    Sample,
+    added_to,
+    families,
+    of_consumer,
+    of_relay,
+    of_shadow,
+    samples_of,
+)
 from timewheel.serving import Answer, Page
 
 if TYPE_CHECKING:
@@ -29,13 +36,42 @@ if TYPE_CHECKING:
     from timewheel.hooks import Event
     from timewheel.producers import AsyncDelayedProducer, DelayedProducer
     from timewheel.relay import Relay
-    from timewheel.relay.registry import RelayLike
+    from timewheel.relay.service import RelayLike
     from timewheel.shadow.status import ShadowStatus
 
 Producer = TypeVar("Producer", bound="DelayedProducer | AsyncDelayedProducer")
 Consumer = TypeVar("Consumer", bound="BaseConsumer")
+Role = TypeVar("Role")
 Read = Callable[[], tuple[Sample, ...] | None]
 """Returns the samples of a role; None: the role has ended."""
+
+
+class Ended:
+    """Keeps the last counts of ended roles, as long as a living role has the same labels. Not thread-safe.
+
+    If none has, the series ends. A series that begins again later begins at its own count, as after a restart.
+    """
+
+    __slots__ = ("_kept", "_last")
+
+    def __init__(self) -> None:
+        self._last: Mapping[Read, Sequence[Sample]] = {}
+        self._kept: dict[tuple[Metric, tuple[str, ...]], Sample] = {}
+
+    def with_those_of(self, living: Mapping[Read, Sequence[Sample]]) -> list[Sample]:
+        """Return the samples of living roles, with the kept counts of those that have ended since the last call."""
+        told = [sample for samples in living.values() for sample in samples]
+        kept = dict(self._kept)
+        for role, samples in self._last.items():
+            if role not in living:
+                for sample in samples:
+                    if sample.metric.kind != "gauge":
+                        series = sample.metric, sample.labels
+                        kept[series] = added_to(kept[series], sample) if series in kept else sample
+        alive = {(sample.metric, sample.labels) for sample in told}
+        self._kept = {series: sample for series, sample in kept.items() if series in alive}
+        self._last = dict(living)
+        return [*told, *self._kept.values()]
 
 
 class ShadowLike(Protocol):
@@ -74,48 +110,28 @@ class Metrics(Collector):
         self._changing = threading.Lock()
         # Scrapes may overlap. Held while roles are read, so no role's thread may ever wait for it.
         self._reading = threading.Lock()
-        self._ended: Ended[Read] = Ended()
+        self._ended = Ended()
         (registry or REGISTRY).register(self)
 
     def watch_producer(self, producer: Producer) -> Producer:
         """Collect the metrics of a producer from now on, and return the producer."""
-        found = weakref.ref(producer)
-
-        def read() -> tuple[Sample, ...] | None:
-            one = found()
-            return None if one is None else tuple(of_producer(one.plan.due_topic, one.counts))
-
-        self._add(read)
-        return producer
+        return self._watch(producer, lambda one: samples_of(PRODUCER, one.counts, one.plan.due_topic))
 
     def watch_consumer(self, consumer: Consumer) -> Consumer:
         """Collect the metrics of a consumer and of its relay from now on, have it measure lateness, and return it."""
-        found, lateness = weakref.ref(consumer), consumer.measure_lateness()
+        lateness = consumer.measure_lateness()
 
-        def read() -> tuple[Sample, ...] | None:
-            one = found()
-            if one is None:
-                return None
-            topic, subscription, status = one.plan.due_topic, one.subscription, one.relay_status
-            return (
-                *of_consumer(topic, subscription, one.counts, ready=one.ready),
-                *of_lateness(topic, subscription, lateness.counted()),
-                *(() if status is None else of_relay(topic, status, self._clock.now_ms())),
-            )
+        def samples(one: Consumer) -> Iterator[Sample]:
+            status = one.relay_status
+            yield from of_consumer(one, lateness.counted())
+            if status is not None:
+                yield from of_relay(one.plan.due_topic, status, self._clock.now_ms())
 
-        self._add(read)
-        return consumer
+        return self._watch(consumer, samples)
 
     def watch_relay(self, relay: Relay) -> Relay:
         """Collect the metrics of a relay from now on, and return the relay."""
-        found = weakref.ref(relay)
-
-        def read() -> tuple[Sample, ...] | None:
-            one = found()
-            return None if one is None else tuple(of_relay(one.plan.due_topic, one.status(), self._clock.now_ms()))
-
-        self._add(read)
-        return relay
+        return self._watch(relay, lambda one: of_relay(one.plan.due_topic, one.status(), self._clock.now_ms()))
 
     def watch_relays(self, relays: Callable[[], Iterable[RelayLike]]) -> None:
         """Collect the metrics of all relays that exist at each scrape, for a service whose plans may change.
@@ -136,13 +152,11 @@ class Metrics(Collector):
         Args:
             shadows: Returns the shadows; called at each scrape, on its thread.
         """
-
-        def read() -> tuple[Sample, ...]:
-            return tuple(
+        self._add(
+            lambda: tuple(
                 sample for one in shadows() for sample in of_shadow(one.plan, one.relay_id, one.shadow_status())
             )
-
-        self._add(read)
+        )
 
     def count_event(self, event: Event) -> None:
         """Count an event by name; to be used as a hook."""
@@ -156,6 +170,16 @@ class Metrics(Collector):
     def describe(self) -> list[Family]:
         """Return no metrics, so that registration reads no role."""
         return []
+
+    def _watch(self, role: Role, samples: Callable[[Role], Iterable[Sample]]) -> Role:
+        found = weakref.ref(role)
+
+        def read() -> tuple[Sample, ...] | None:
+            one = found()
+            return None if one is None else tuple(samples(one))
+
+        self._add(read)
+        return role
 
     def _add(self, read: Read) -> None:
         with self._changing:

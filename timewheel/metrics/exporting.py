@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from prometheus_client.registry import Collector
@@ -14,14 +13,13 @@ from timewheel.core.clock import wait_until
 from timewheel.core.errors import TimewheelError
 from timewheel.events import SnapshotFailed
 from timewheel.inspect.errors import NoSuchTarget
-from timewheel.inspect.gaps import Targets, inspect_gaps, topics_of
+from timewheel.inspect.gaps import inspect_gaps, topics_of
 from timewheel.inspect.gaps.log import GapHistory
 from timewheel.inspect.gaps.snapshot import DEFAULT_AT_ONCE
 from timewheel.inspect.profile import limit_of
 from timewheel.inspect.status import status_of
 from timewheel.metrics import catalogue as told
-from timewheel.metrics.catalogue import Sample, families
-from timewheel.metrics.gap_statuses import of_snapshot, of_status
+from timewheel.metrics.catalogue import PLAN, Sample, families, of_snapshot, samples_of
 
 if TYPE_CHECKING:
     from prometheus_client.metrics_core import Metric as Family
@@ -35,12 +33,6 @@ DEFAULT_LIMIT = 500
 metrics."""
 DEFAULT_READS = 200
 """Entries of each plan that are read at each snapshot: the error is 7 points of any share, for 200 small reads."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Seen:
-    at_ms: int
-    samples: tuple[Sample, ...]
 
 
 class Exporter(Collector):
@@ -79,7 +71,7 @@ class Exporter(Collector):
         self._hooks = Hooks(hooks)
         self._snapshots = GapHistory()
         self._every_ms: int | None = None
-        self._seen: _Seen | None = None
+        self._seen: tuple[int, tuple[Sample, ...]] | None = None  # its time, and its samples
         self._failed = 0
         self._turn = 0
         self._changed = threading.Condition()
@@ -96,20 +88,18 @@ class Exporter(Collector):
             self._hooks.emit(SnapshotFailed(error=str(error) if isinstance(error, TimewheelError) else repr(error)))
             return False
         took = Sample(told.SNAPSHOT_SECONDS, (), (clock.monotonic_ms() - began_ms) / 1_000)
-        self._seen = _Seen(clock.now_ms(), (*samples, took))
+        self._seen = (clock.now_ms(), (*samples, took))
         return True
 
     def _look(self) -> Iterator[Sample]:
         # Read at each snapshot: a raised limit takes effect without a restart.
         limit = limit_of(self._admin, gap_limit_ranges=self._gap_limit)
-        found = self._found()
+        found = topics_of(self._admin, self._targets, self._plans)
+        if self._targets and not self._plans and sum(one.is_target for one in found.unseen) == len(self._targets):
+            raise NoSuchTarget(", ".join(self._targets), "none of them can be seen")
+        topics, at_once = found.topics, self._at_once
         snapshot = inspect_gaps(
-            self._admin,
-            found.topics,
-            limit.profile,
-            unseen=found.unseen,
-            missing=found.missing,
-            at_once=self._at_once,
+            self._admin, topics, limit.profile, unseen=found.unseen, missing=found.missing, at_once=at_once
         )
         self._snapshots.add(snapshot)
         yield from of_snapshot(snapshot, self._snapshots, self._most)
@@ -119,24 +109,13 @@ class Exporter(Collector):
             # Other entries at each snapshot: an estimate that is off by chance does not stay so.
             status = status_of(self._admin, plan, reads=self._reads, seed=self._turn)
             unseen |= {*(one.what for one in status.unseen), *status.missing}
-            yield from of_status(status)
+            yield from samples_of(PLAN, status, plan.due_topic)
         yield Sample(told.UNSEEN, (), len(unseen))
-
-    def _found(self) -> Targets:
-        """Find the topics of all targets and plans.
-
-        Raises:
-            NoSuchTarget: No target exists and may be inspected.
-        """
-        found = topics_of(self._admin, self._targets, self._plans)
-        if self._targets and not self._plans and sum(one.is_target for one in found.unseen) == len(self._targets):
-            raise NoSuchTarget(", ".join(self._targets), "none of them can be seen")
-        return found
 
     def is_fresh(self, within_ms: int) -> bool:
         """Return whether a snapshot has succeeded within this time."""
         seen = self._seen
-        return seen is not None and self._admin.clock.now_ms() - seen.at_ms <= within_ms
+        return seen is not None and self._admin.clock.now_ms() - seen[0] <= within_ms
 
     def run(self, every_ms: int) -> None:
         """Take looks until `end`; a snapshot that takes longer than the interval is followed by the next at once.
@@ -165,7 +144,7 @@ class Exporter(Collector):
         if self._every_ms is not None:
             samples.append(Sample(told.LOOK_EVERY, (), self._every_ms / 1_000))
         if seen is not None:
-            samples += [Sample(told.SNAPSHOT_LAST, (), seen.at_ms / 1_000), *seen.samples]
+            samples += [Sample(told.SNAPSHOT_LAST, (), seen[0] / 1_000), *seen[1]]
         return families(samples)
 
     def describe(self) -> list[Family]:

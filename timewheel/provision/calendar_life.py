@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from timewheel.broker.admin.client import AdminClient
-from timewheel.broker.admin.internals import TERMINATED
+from timewheel.broker.admin.stats import TERMINATED
 from timewheel.client.hooks import Hooks
 from timewheel.core.clock import Clock, pause
 from timewheel.core.durations import MINUTE_MS, SECOND_MS

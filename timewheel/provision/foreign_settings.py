@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from timewheel.broker.admin.namespaces import NamespacePolicies
+from timewheel.broker.admin.client import NamespacePolicies
 from timewheel.broker.admin.policies import SUBSCRIPTION_EXPIRY_MIN, DelayedDelivery
 from timewheel.broker.admin.stats import TopicStats
 from timewheel.core.durations import SECOND_MS, format_duration, spelled

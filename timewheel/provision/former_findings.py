@@ -7,10 +7,10 @@ from collections.abc import Sequence
 
 from timewheel.core.durations import format_duration
 from timewheel.core.escapes import timewheel_command
-from timewheel.core.former_topics import FormerTopic
 from timewheel.core.names import CalendarTopic, Names, namespace_of
 from timewheel.core.plan import Native, Plan
 from timewheel.core.plurals import counted
+from timewheel.core.topology import FormerTopic
 from timewheel.provision.foreign_settings import Finding
 
 TARGET = "PLAN"

@@ -14,10 +14,10 @@ from enum import Enum
 from timewheel.broker.admin.client import AdminClient
 from timewheel.core.clock import pause
 from timewheel.core.durations import SECOND_MS
-from timewheel.core.former_topics import FormerTopic
 from timewheel.core.names import partition_of
 from timewheel.core.plan import Plan
 from timewheel.core.plurals import counted
+from timewheel.core.topology import FormerTopic
 from timewheel.provision.former_topics import FormerTopics, former_names
 from timewheel.provision.leaving import connected_clients, delete_once_left
 

@@ -11,10 +11,9 @@ from dataclasses import dataclass, replace
 from timewheel.broker.admin.client import AdminClient
 from timewheel.broker.admin.parts import relays_of
 from timewheel.core.errors import AdminError, AdminMissing, AdminUnreachable
-from timewheel.core.former_topics import FormerTopic, former_topics
 from timewheel.core.names import PARKED_SUBSCRIPTION, RELAY_SUBSCRIPTION, Names, partition_of
 from timewheel.core.plan import Plan
-from timewheel.core.topology import topology
+from timewheel.core.topology import FormerTopic, former_topics, topology
 from timewheel.provision.provisioned import provisioned, with_noted_namespaces
 
 

@@ -11,16 +11,15 @@ from typing import Any, TypeVar
 from tenacity import wait_random
 
 from timewheel.broker.admin.client import AdminClient
+from timewheel.broker.admin.http import attempts
 from timewheel.broker.admin.parts import loaded_parts, producer_names
 from timewheel.broker.admin.policies import DELAYED_DELIVERY, MAX_UNACKED_PER_CONSUMER
-from timewheel.broker.admin.retrying import attempts
 from timewheel.core.clock import pause
 from timewheel.core.errors import AdminDenied, AdminError, AdminMissing, TopologyError
 from timewheel.core.escapes import pulsar_admin
-from timewheel.core.former_topics import UndrainedTopics
 from timewheel.core.names import RELAY_SUBSCRIPTION, namespace_of, partition_of, partition_topic, parts_of
 from timewheel.core.plan import Plan, Tiered
-from timewheel.core.topology import TopicSpec, topology
+from timewheel.core.topology import TopicSpec, UndrainedTopics, topology
 from timewheel.provision.foreign_settings import (
     Finding,
     delayed_delivery_findings,

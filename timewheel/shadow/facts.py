@@ -7,9 +7,8 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 from timewheel.broker.admin.client import AdminClient
-from timewheel.broker.admin.internals import TERMINATED, CursorStats, InternalStats
 from timewheel.broker.admin.policies import COMPACTION_BYTES, REPLICATION_CLUSTERS
-from timewheel.broker.admin.stats import TopicStats, is_users
+from timewheel.broker.admin.stats import TERMINATED, CursorStats, InternalStats, TopicStats, is_users
 from timewheel.core.names import parts_of
 from timewheel.core.plan import Plan
 from timewheel.inspect.doctor import Seen, Unread, inspect_topic

@@ -5,10 +5,9 @@ from __future__ import annotations
 from functools import partial
 
 from timewheel.broker.admin.client import AdminClient
-from timewheel.core.former_topics import FormerTopic, former_topics
 from timewheel.core.names import Names, partition_of
 from timewheel.core.plan import Plan
-from timewheel.core.topology import HoldingTopic
+from timewheel.core.topology import FormerTopic, HoldingTopic, former_topics
 from timewheel.inspect.doctor.seen import Asking, Source
 from timewheel.provision.former_topics import look_into
 

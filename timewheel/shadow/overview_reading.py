@@ -9,8 +9,7 @@ from functools import partial
 from typing import Any
 
 from timewheel.broker.admin.client import AdminClient
-from timewheel.broker.admin.internals import InternalStats
-from timewheel.broker.admin.stats import DELAYING_TYPES, SubscriptionStats, TopicStats
+from timewheel.broker.admin.stats import DELAYING_TYPES, InternalStats, SubscriptionStats, TopicStats
 from timewheel.broker.protocol.dialing import Dialer
 from timewheel.broker.protocol.entries import Entry
 from timewheel.client.positions import EntryPosition

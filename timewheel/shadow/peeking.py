@@ -9,11 +9,10 @@ import threading
 from collections import deque
 from collections.abc import Callable
 
-from timewheel.broker.protocol.command_types import SubscriptionType
+from timewheel.broker.protocol.commands import ConsumerClosed, SubscriptionType
 from timewheel.broker.protocol.dialing import Dialer
 from timewheel.broker.protocol.entries import Entry
 from timewheel.broker.protocol.errors import BinaryProtocolError, ConsumerLost
-from timewheel.broker.protocol.events import ConsumerClosed
 from timewheel.broker.protocol.session import Session
 from timewheel.client.positions import EntryPosition
 from timewheel.core.clock import Clock, SystemClock

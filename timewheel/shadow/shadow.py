@@ -14,17 +14,14 @@ from timewheel.client.reaching import reaching
 from timewheel.client.surface import ClientLike, ConsumerLike
 from timewheel.core.clock import Clock, SystemClock, wait_until
 from timewheel.core.errors import ClientMisuse, PlanError
-from timewheel.core.former_topics import FormerTopic
 from timewheel.core.names import Names, parts_of
 from timewheel.core.plan import Plan
 from timewheel.core.rng import Random, system_random
+from timewheel.core.topology import FormerTopic
 from timewheel.events import RelayPlanNotStarted
 from timewheel.hooks import Hook
-from timewheel.relay.driver.handle import Handle
-from timewheel.relay.driver.memory import MEMORY_BYTES
-from timewheel.relay.driver.source import Source
-from timewheel.relay.relay import DRAIN_MS, STUCK_MS, Relay, new_relay_id
-from timewheel.relay.status import RelayStatus
+from timewheel.relay.driver.source import MEMORY_BYTES, Handle, Source
+from timewheel.relay.relay import DRAIN_MS, STUCK_MS, Relay, RelayStatus, new_relay_id
 from timewheel.shadow.driver.ack_before_relay import AckBeforeRelay
 from timewheel.shadow.driver.acker import OriginalAcker, Subscription
 from timewheel.shadow.driver.inspector import TopicInspector, View

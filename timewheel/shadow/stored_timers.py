@@ -6,10 +6,10 @@ import hashlib
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
-from timewheel.broker.admin.batches import BatchGarbled, messages_of_batch
+from timewheel.broker.admin.entries import BatchGarbled, messages_of_batch
 from timewheel.broker.protocol.entries import Entry
 from timewheel.client.positions import EntryPosition
-from timewheel.core.digits import whole_number
+from timewheel.core.durations import whole_number
 from timewheel.core.envelope import FROM_PROPERTY, MAX_TIMER_ID_CHARS, Envelope
 from timewheel.core.errors import EnvelopeError
 from timewheel.shadow.driver.content import DamagedPayload, opened

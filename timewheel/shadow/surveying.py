@@ -11,8 +11,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from timewheel.broker.admin.client import AdminClient
-from timewheel.broker.admin.internals import InternalStats
-from timewheel.broker.admin.stats import TopicStats
+from timewheel.broker.admin.stats import InternalStats, TopicStats
 from timewheel.broker.protocol.dialing import Dialer
 from timewheel.core.clock import Clock
 from timewheel.core.durations import HOUR_MS

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 from timewheel.broker.admin.client import AdminClient
-from timewheel.broker.admin.internals import CursorStats, InternalStats
+from timewheel.broker.admin.stats import CursorStats, InternalStats
 from timewheel.broker.protocol.dialing import Dialer
 from timewheel.broker.protocol.entries import Entry
 from timewheel.client.positions import EntryPosition

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from timewheel.broker.protocol.consumers import EntryReader
 from timewheel.broker.protocol.dialing import Dialer
 from timewheel.broker.protocol.entries import Entry
 from timewheel.broker.protocol.errors import BinaryProtocolError, BrokerLost, BrokerRefused, BrokerSilent, ConsumerLost
-from timewheel.broker.protocol.reading import EntryReader
 from timewheel.core.clock import Clock, pause
 from timewheel.shadow.machine.stretches import Stretch
 

@@ -8,11 +8,8 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, Final
 
-from timewheel.broker.admin.client import AdminClient
+from timewheel.broker.admin.client import AdminClient, NamespacePolicies
 from timewheel.broker.admin.entries import StoredEntry
-from timewheel.broker.admin.internals import DEDUPLICATION as DEDUPLICATION_CURSOR
-from timewheel.broker.admin.internals import InternalStats
-from timewheel.broker.admin.namespaces import NamespacePolicies
 from timewheel.broker.admin.parts import whole_topic
 from timewheel.broker.admin.policies import (
     AGE_QUOTA,
@@ -29,16 +26,16 @@ from timewheel.broker.admin.policies import (
     SIZE_QUOTA,
     Policy,
 )
-from timewheel.broker.admin.stats import TopicStats
+from timewheel.broker.admin.stats import DEDUPLICATION as DEDUPLICATION_CURSOR
+from timewheel.broker.admin.stats import InternalStats, TopicStats
 from timewheel.client.positions import EntryPosition
 from timewheel.core.broker_profile import BrokerProfile
 from timewheel.core.errors import AdminDenied, AdminError, AdminMissing
-from timewheel.core.former_topics import FormerTopic
 from timewheel.core.ids import place_id
 from timewheel.core.names import JOURNAL_SUBSCRIPTION, RELAY_SUBSCRIPTION, Names, namespace_of, partition_of, parts_of
 from timewheel.core.plan import Plan
 from timewheel.core.steps import INTAKE_STEP, JOURNAL_STEP, Step
-from timewheel.core.topology import TopicSpec, Topology, topology
+from timewheel.core.topology import FormerTopic, TopicSpec, Topology, topology
 from timewheel.inspect.doctor.seen import Asking, Head, Newest, Part, Seen, SeenTopic, Source, Unread
 from timewheel.inspect.doctor.settings import profile_by
 from timewheel.inspect.errors import NoSuchTarget

@@ -8,18 +8,16 @@ from enum import Enum
 from threading import Lock
 from typing import Any, TypeVar
 
-from timewheel.broker.admin.brokers import BrokerTime
-from timewheel.broker.admin.namespaces import NamespacePolicies
+from timewheel.broker.admin.client import BrokerTime, NamespacePolicies
 from timewheel.broker.admin.policies import Policy
 from timewheel.broker.admin.stats import SubscriptionStats, TopicStats
 from timewheel.core.broker_profile import BrokerProfile
 from timewheel.core.errors import AdminDenied, AdminError, AdminMissing, AdminUnreachable
 from timewheel.core.escapes import timewheel_command
-from timewheel.core.former_topics import FormerTopic
 from timewheel.core.names import STATE_PROPERTY, parts_of
 from timewheel.core.plan import Plan
 from timewheel.core.steps import Step
-from timewheel.core.topology import TopicSpec
+from timewheel.core.topology import FormerTopic, TopicSpec
 from timewheel.inspect.gaps import SubscriptionGaps
 from timewheel.provision.provision_steps import TopicState
 

@@ -16,9 +16,8 @@ from enum import Enum
 
 from timewheel.broker.admin.client import AdminClient
 from timewheel.broker.admin.entries import StoredEntry
-from timewheel.broker.admin.internals import Ledger
 from timewheel.broker.admin.parts import whole_topic
-from timewheel.broker.admin.stats import IN_ORDER_TYPES, ConsumerStats, TopicStats
+from timewheel.broker.admin.stats import IN_ORDER_TYPES, ConsumerStats, Ledger, TopicStats
 from timewheel.client.positions import EntryPosition
 from timewheel.core.broker_profile import BrokerProfile
 from timewheel.core.errors import AdminMissing

@@ -9,8 +9,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from enum import IntEnum
 
-from timewheel.broker.admin.internals import CursorStats, InternalStats
-from timewheel.broker.admin.stats import DELAYING_TYPES, IN_ORDER_TYPES, SubscriptionStats
+from timewheel.broker.admin.stats import DELAYING_TYPES, IN_ORDER_TYPES, CursorStats, InternalStats, SubscriptionStats
 from timewheel.core.broker_profile import AckFormat, BrokerProfile
 from timewheel.core.escapes import admin_options, timewheel_command
 from timewheel.core.gap_law import WATCH_SHARE

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import NamedTuple
 
-from timewheel.broker.admin.internals import AckedRange, CursorStats, Ledger
+from timewheel.broker.admin.stats import AckedRange, CursorStats, Ledger
 from timewheel.client.positions import EntryPosition
 from timewheel.core.broker_profile import AckFormat, BrokerProfile
 

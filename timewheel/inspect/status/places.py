@@ -10,9 +10,9 @@ from typing import Any, Literal
 
 from timewheel.client.positions import EntryPosition
 from timewheel.core.durations import DAY_MS, HOUR_MS, MINUTE_MS
-from timewheel.core.former_topics import FormerTopic
 from timewheel.core.names import RELAY_CONSUMER, partition_of
 from timewheel.core.plan import Plan
+from timewheel.core.topology import FormerTopic
 from timewheel.inspect.gaps.snapshot import Unseen
 from timewheel.provision.former_findings import left_behind
 

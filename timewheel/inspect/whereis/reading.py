@@ -8,10 +8,9 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import accumulate
 
-from timewheel.broker.admin.batches import BatchGarbled, messages_of_batch
 from timewheel.broker.admin.client import AdminClient
-from timewheel.broker.admin.entries import StoredEntry
-from timewheel.broker.admin.internals import InternalStats
+from timewheel.broker.admin.entries import BatchGarbled, StoredEntry, messages_of_batch
+from timewheel.broker.admin.stats import InternalStats
 from timewheel.client.dead_letters import DEAD_REASON
 from timewheel.client.positions import EntryPosition
 from timewheel.core.envelope import ID_PROPERTY, Envelope, due_in

@@ -7,8 +7,7 @@ from dataclasses import dataclass, replace
 
 from timewheel.broker.admin.client import AdminClient
 from timewheel.client.positions import EntryPosition
-from timewheel.core.cancellation_table import CancellationTable
-from timewheel.core.cancellations import Cancellation
+from timewheel.core.cancellations import Cancellation, CancellationTable
 from timewheel.core.durations import SECOND_MS
 from timewheel.core.envelope import Envelope
 from timewheel.core.ids import GeneratedId

@@ -20,8 +20,7 @@ from timewheel.client.surface import ConsumerLike
 from timewheel.core.clock import Clock
 from timewheel.core.envelope import FROM_PROPERTY
 from timewheel.core.rng import Random
-from timewheel.relay.driver.endings import SessionFailed
-from timewheel.relay.driver.handle import Handle
+from timewheel.relay.driver.source import Handle, SessionFailed
 from timewheel.relay.machine.backoff import Backoff
 from timewheel.shadow.driver.acker import OriginalAcker
 from timewheel.shadow.machine.move_decider import moved_from

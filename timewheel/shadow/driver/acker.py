@@ -6,8 +6,8 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Literal, NamedTuple, Protocol
 
 from timewheel.broker.admin.stats import SHADOW_ACKER
-from timewheel.broker.protocol.acknowledging import EntryAcknowledger
-from timewheel.broker.protocol.command_types import SubscriptionType
+from timewheel.broker.protocol.commands import SubscriptionType
+from timewheel.broker.protocol.consumers import EntryAcknowledger
 from timewheel.broker.protocol.dialing import Dialer
 from timewheel.broker.protocol.errors import BrokerRefused, ConsumerLost
 from timewheel.client.positions import EntryPosition

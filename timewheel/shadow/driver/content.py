@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 import cramjam
 
 from timewheel.broker.protocol.entries import Compression, Entry
-from timewheel.broker.protocol.frames import MAX_FRAME_BYTES
+from timewheel.broker.protocol.wire import MAX_FRAME_BYTES
 
 
 class DamagedPayload(Exception):

@@ -18,10 +18,8 @@ from timewheel.core.envelope import FROM_PROPERTY, PROBE_PROPERTY
 from timewheel.core.errors import AdminError
 from timewheel.core.grouping import MOVE_LINGER_MS
 from timewheel.core.names import Names
-from timewheel.relay.driver.endings import SessionFailed
-from timewheel.relay.driver.handle import Handle
-from timewheel.relay.driver.hop_batches import HopBatch, HopBatches, Member
-from timewheel.relay.driver.hop_producers import HopProducers, LeaseHeld
+from timewheel.relay.driver.hop_producers import HopBatch, HopBatches, HopProducers, LeaseHeld, Member
+from timewheel.relay.driver.source import Handle, SessionFailed
 from timewheel.shadow.driver.content import Original
 from timewheel.shadow.driver.move_counts import MoveCounts
 from timewheel.shadow.machine.journal import Journal

@@ -14,17 +14,16 @@ from typing import Any
 
 import pulsar
 
-from timewheel.broker.admin.internals import CursorStats, InternalStats
+from timewheel.broker.admin.stats import CursorStats, InternalStats
+from timewheel.broker.protocol.consumers import EntryReader
 from timewheel.broker.protocol.entries import Entry
-from timewheel.broker.protocol.reading import EntryReader
 from timewheel.client.native import NO_SCHEMA
 from timewheel.client.own_numbers import own_numbers
 from timewheel.client.positions import EntryPosition
 from timewheel.core.envelope import NUDGE_PROPERTY
 from timewheel.core.names import JOURNAL_SUBSCRIPTION, RELAY_SUBSCRIPTION, Names, partition_topic
 from timewheel.events import ShadowCaughtUp, ShadowMovesAgain, ShadowStaysNative
-from timewheel.relay.driver.endings import SessionFailed
-from timewheel.relay.driver.handle import Handle
+from timewheel.relay.driver.source import Handle, SessionFailed
 from timewheel.shadow.desired_state import note_caught_up
 from timewheel.shadow.driver.acker import OriginalAcker, Subscription
 from timewheel.shadow.driver.content import Original

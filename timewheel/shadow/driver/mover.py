@@ -7,9 +7,8 @@ import pulsar
 from timewheel.broker.protocol.errors import BinaryProtocolError
 from timewheel.core.errors import AdminError
 from timewheel.events import ShadowMoveFailed, ShadowWaitsForLease
-from timewheel.relay.driver.endings import SessionFailed
-from timewheel.relay.driver.handle import Handle
 from timewheel.relay.driver.hop_producers import LeaseHeld
+from timewheel.relay.driver.source import Handle, SessionFailed
 from timewheel.relay.machine.backoff import Backoff
 from timewheel.shadow.driver.copies import Stays
 from timewheel.shadow.driver.move_counts import MoveCounts

@@ -11,7 +11,7 @@ import pulsar
 from timewheel.client.native import batch_size_of
 from timewheel.client.positions import EntryPosition
 from timewheel.core.envelope import FROM_PROPERTY
-from timewheel.relay.driver.endings import SessionFailed
+from timewheel.relay.driver.source import SessionFailed
 from timewheel.shadow.driver.acker import OriginalAcker, Subscription
 from timewheel.shadow.machine.acked import Acked
 from timewheel.shadow.machine.journal import Journal
@@ -19,7 +19,7 @@ from timewheel.shadow.machine.move_decider import moved_from
 
 AT_ONCE = 10_000
 QUEUE_ENTRIES = 16
-READ_MS = 1_000
+JOURNAL_READ_MS = 1_000
 MAX_SILENT = 30
 _BEGIN = pulsar.MessageId.earliest
 
@@ -91,7 +91,7 @@ def _copies(
         while True:
             beat()
             try:
-                message = reader.read_next(READ_MS)
+                message = reader.read_next(JOURNAL_READ_MS)
             except pulsar.Timeout:
                 silent += 1
                 if silent == MAX_SILENT:

@@ -6,7 +6,7 @@ from bisect import bisect_left
 from collections.abc import Iterable
 from typing import Self
 
-from timewheel.broker.admin.internals import AckedRange, CursorStats
+from timewheel.broker.admin.stats import AckedRange, CursorStats
 from timewheel.client.positions import EntryPosition
 
 _ENTRY_BITS = 40

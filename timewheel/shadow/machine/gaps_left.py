@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Sequence
 
-from timewheel.broker.admin.internals import Ledger
+from timewheel.broker.admin.stats import Ledger
 from timewheel.client.positions import EntryPosition
 
 

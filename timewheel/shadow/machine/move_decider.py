@@ -5,10 +5,9 @@ from __future__ import annotations
 from enum import Enum, unique
 
 from timewheel.broker.protocol.entries import Compression, Entry
-from timewheel.broker.protocol.fields import text_of
+from timewheel.broker.protocol.wire import text_of
 from timewheel.client.positions import EntryPosition
-from timewheel.core.digits import whole_number
-from timewheel.core.durations import SECOND_MS
+from timewheel.core.durations import SECOND_MS, whole_number
 from timewheel.core.envelope import DUE_PROPERTY, FOR_PROPERTY, FROM_PROPERTY, NUDGE_PROPERTY, TIMER_PROPERTY, Envelope
 from timewheel.core.errors import EnvelopeError
 from timewheel.core.ids import native_id

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from enum import Enum, unique
 from typing import NamedTuple
 
-from timewheel.core.digits import whole_number
+from timewheel.core.durations import whole_number
 from timewheel.core.names import STATE_PROPERTY
 
 

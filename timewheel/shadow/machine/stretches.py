@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from itertools import accumulate
 from typing import NamedTuple
 
-from timewheel.broker.admin.internals import CursorStats, Ledger
+from timewheel.broker.admin.stats import CursorStats, Ledger
 from timewheel.client.positions import EntryPosition
 from timewheel.inspect.gaps.reload import runs_of
 

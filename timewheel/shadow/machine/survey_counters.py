@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field
 
-from timewheel.broker.admin.internals import Ledger
+from timewheel.broker.admin.stats import Ledger
 from timewheel.broker.protocol.entries import Entry
 from timewheel.client.positions import EntryPosition
 from timewheel.core.envelope import TIMER_PROPERTY

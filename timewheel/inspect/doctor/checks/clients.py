@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from timewheel.broker.admin.brokers import BrokerTime
+from timewheel.broker.admin.client import BrokerTime
 from timewheel.broker.admin.policies import MAX_UNACKED_PER_CONSUMER, MAX_UNACKED_PER_SUBSCRIPTION
 from timewheel.broker.admin.stats import DELAYING_TYPES
 from timewheel.core.durations import MINUTE_MS, SECOND_MS, format_duration, span
