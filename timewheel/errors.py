@@ -69,6 +69,7 @@ if TYPE_CHECKING:
     )
     from timewheel.inspect.errors import (
         GapLogUnreadable,
+        LogUnreadable,
         NoSuchTarget,
         NothingToSample,
         NotOfThisPlan,
@@ -95,7 +96,6 @@ if TYPE_CHECKING:
         BrokerFailed,
         BrokerUnavailable,
     )
-    from timewheel.watch.errors import LogUnreadable
 
 __all__ = [
     "AdminDenied",
@@ -177,13 +177,12 @@ _BY_ROOM = {
                         "ConsumerLost", "FrameTooLarge", "LookupFailed", "ProtocolViolation", "TooManyRequests"),
     "consumers": ("ReceiveTimeout", "SubscribeRefused"),
     "consumers.inbox": ("BadInbox", "InboxFull", "InboxKeyTooLong", "InboxUnavailable"),
-    "inspect": ("GapLogUnreadable", "NoSuchTarget", "NotOfThisPlan", "NothingToSample", "ReplayFailed",
+    "inspect": ("GapLogUnreadable", "LogUnreadable", "NoSuchTarget", "NotOfThisPlan", "NothingToSample", "ReplayFailed",
                 "SendTimeUnknown"),
     "spark_planner": ("BadColumnMapping", "DaysAlreadyStored", "EmptyHistory", "HistoryUnreadable", "MaxDelayTooShort",
                       "MissingColumn", "NoSuchTopic", "NoValidRows", "PlannerError", "SeveralTopics",
                       "StatisticUnreadable", "TooManyTopics", "UnitUnknown", "WrongTimeUnit"),
     "testing": ("BrokerFailed", "BrokerUnavailable"),
-    "watch": ("LogUnreadable",),
 }  # fmt: skip
 _MODULE_OF = {name: f"timewheel.{room}.errors" for room, names in _BY_ROOM.items() for name in names}
 _MODULE_OF["BrokerUnreachable"] = "timewheel.client.reaching"

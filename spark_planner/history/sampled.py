@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 from timewheel.core.broker_profile import BrokerProfile
 
 SAMPLE_NOTE = b"timewheel.sample"
-"""`timewheel.inspect.sample_figures.NOTE`, which the planner may not import."""
+"""`timewheel.inspect.sample.NOTE`, which the planner may not import."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

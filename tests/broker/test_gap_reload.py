@@ -16,7 +16,7 @@ import pytest
 from tests.broker.cursor_stage import FORMATS, Stage, backlog_of, stage_of
 from tests.conftest import Evidence
 from timewheel.inspect.gaps import SubscriptionGaps, inspect_gaps
-from timewheel.inspect.gaps.facts import messages_again
+from timewheel.inspect.gaps.snapshot import messages_again
 from timewheel.inspect.profile import limit_of
 from timewheel.testing import eventually
 

@@ -32,9 +32,7 @@ from timewheel.core.topology import UndrainedTopics
 from timewheel.inspect.doctor import inspect_plan, verdict_on
 from timewheel.inspect.status import status_of
 from timewheel.provision import FormerTopics, ensure, roll
-from timewheel.provision.former_findings import left_behind
-from timewheel.provision.former_removal import RemovalStage, remove_drained
-from timewheel.provision.leaving import delete_once_left
+from timewheel.provision.former_topics import RemovalStage, delete_once_left, left_behind, remove_drained
 from timewheel.provision.provisioning import Report
 from timewheel.relay import Relay
 from timewheel.relay.driver import former_topic_drainer, hop_producers

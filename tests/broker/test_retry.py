@@ -46,7 +46,7 @@ from timewheel.events import TimerParked
 from timewheel.inspect.status import status_of
 from timewheel.producers import DelayedProducer
 from timewheel.provision import ensure
-from timewheel.provision.former_removal import RemovalStage, remove_drained
+from timewheel.provision.former_topics import RemovalStage, remove_drained
 from timewheel.testing import Broker, eventually
 
 OTHER = "audit"

@@ -18,8 +18,7 @@ from tests.support.command_line import timewheel
 from timewheel.broker.admin.client import AdminClient
 from timewheel.inspect.errors import NothingToSample
 from timewheel.inspect.profile import profile_of
-from timewheel.inspect.sample import Sample, sample
-from timewheel.inspect.sample_figures import NOTE, figures_of
+from timewheel.inspect.sample import NOTE, Sample, figures_of, sample
 from timewheel.testing import eventually
 
 if TYPE_CHECKING:

@@ -26,7 +26,7 @@ from timewheel.core.planfile import save_plan
 from timewheel.core.topology import UndrainedTopics
 from timewheel.inspect.status import Amount
 from timewheel.provision import FormerTopics
-from timewheel.provision.former_findings import left_behind
+from timewheel.provision.former_topics import left_behind
 from timewheel.provision.provisioning import ensure
 from timewheel.relay import Relay
 from timewheel.shadow.curing import first_plan, fitted

@@ -26,7 +26,7 @@ from timewheel.core.planfile import save_plan
 from timewheel.inspect.status import Amount, status_of
 from timewheel.inspect.status.places import status_facts
 from timewheel.inspect.whereis import State, Wanted, whereis
-from timewheel.inspect.whereis.verdict import whereabouts_facts
+from timewheel.inspect.whereis.search import whereabouts_facts
 from timewheel.producers import DelayedProducer
 from timewheel.testing import Broker, eventually
 

@@ -43,8 +43,7 @@ from timewheel.inspect.whereis import State, Wanted, whereis
 from timewheel.metrics import Exporter
 from timewheel.producers import DelayedProducer
 from timewheel.provision import ensure
-from timewheel.provision.former_removal import remove_drained
-from timewheel.provision.former_topics import FormerTopics
+from timewheel.provision.former_topics import FormerTopics, remove_drained
 from timewheel.relay import Relay
 from timewheel.testing import Broker, eventually
 

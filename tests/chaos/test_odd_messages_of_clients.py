@@ -24,8 +24,7 @@ from timewheel.broker.admin.client import AdminClient
 from timewheel.core.names import RELAY_SUBSCRIPTION
 from timewheel.core.plan import Plan, Ring, Tiered, Wheel
 from timewheel.core.routing import Hold
-from timewheel.dead_letters.box import dead_letter_box
-from timewheel.dead_letters.dead_letters import dead_letters
+from timewheel.dead_letters.dead_letters import dead_letter_box, dead_letters
 from timewheel.shadow.machine.states import State
 from timewheel.shadow.stored_timers import properties_in
 from timewheel.shadow.verifying import verify

@@ -11,7 +11,7 @@ import pytest
 from tests.support.checkout import ROOT
 from tests.support.processes import ran
 
-HIDDEN = {"timewheel.dead_letters.replay", "timewheel.testing.eventually"}
+HIDDEN = {"timewheel.dead_letters.replaying", "timewheel.testing.eventually"}
 """Functions with the name of a module in their package: mkdocstrings takes the module."""
 
 pytest.importorskip("mkdocs", reason="the extra docs is not installed")

@@ -15,8 +15,7 @@ from tests.support.workloads import WORKLOADS
 from timewheel.core.broker_profile import BrokerProfile
 from timewheel.core.durations import DAY_MS, HOUR_MS
 from timewheel.core.plan import Native, Tiered
-from timewheel.inspect.sample import Sample, SampledEntry, draw
-from timewheel.inspect.sample_figures import figures_of, write_sample
+from timewheel.inspect.sample import Sample, SampledEntry, draw, figures_of, write_sample
 from timewheel.spark_planner.choice.constraints import max_countable
 from timewheel.spark_planner.history.read import read_history
 from timewheel.spark_planner.pricing.evaluate import evaluate

@@ -25,7 +25,7 @@ FOLDER = ROOT / "docs" / "runbook"
 PAGE = FOLDER / "README.md"
 NO_CASES = ("Index",)
 """Headings of the second level that are no cases."""
-VERDICT = ROOT / "timewheel" / "watch" / "verdict.py"
+VERDICT = ROOT / "timewheel" / "watch" / "checking.py"
 HOW_TO = ROOT / "docs" / "how-to"
 
 

@@ -95,7 +95,7 @@ def check(
     """
     from timewheel.spark_planner import Constraints
     from timewheel.watch import append_check
-    from timewheel.watch.facts import change_facts, checked_facts
+    from timewheel.watch.text import change_facts, checked_facts
 
     plan = Plan.load(plan_file)
     horizon_ms = parse_duration(horizon)

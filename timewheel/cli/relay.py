@@ -465,8 +465,7 @@ def put_back(plan_file: Path, access: Access) -> bool:
     from rich.console import Console
 
     from timewheel.core.planfile import load_plan
-    from timewheel.provision.former_findings import findings_of
-    from timewheel.provision.former_topics import FormerTopics
+    from timewheel.provision.former_topics import FormerTopics, findings_of
     from timewheel.provision.provisioned import provisioned, with_noted_namespaces
     from timewheel.relay import Relay
 

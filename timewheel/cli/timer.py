@@ -215,7 +215,7 @@ def whereis(
     a dead letter; 4 not found; 1 not found, and not all places could be searched.
     """
     from timewheel.inspect.whereis import whereis as find
-    from timewheel.inspect.whereis.verdict import whereabouts_facts
+    from timewheel.inspect.whereis.search import whereabouts_facts
 
     plan = Plan.load(plan_file)
     wanted = [search.wanted(timer_id) for timer_id in timer_ids]
@@ -462,7 +462,7 @@ def show(
     """
     from timewheel.inspect.errors import SendTimeUnknown
     from timewheel.inspect.whereis import whereis as find
-    from timewheel.inspect.whereis.verdict import whereabouts_facts
+    from timewheel.inspect.whereis.search import whereabouts_facts
 
     plan = Plan.load(plan_file)
     access = cluster.access()

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from timewheel.consumers import BaseConsumer, LatenessCounts
     from timewheel.core.plan import Plan
     from timewheel.inspect.gaps import GapSnapshot
-    from timewheel.inspect.gaps.log import GapHistory
+    from timewheel.inspect.gaps.snapshot import GapHistory
     from timewheel.inspect.status import Status
     from timewheel.relay.relay import PartitionStatus, RelayStatus
     from timewheel.shadow.status import ShadowStatus

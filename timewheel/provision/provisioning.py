@@ -30,8 +30,7 @@ from timewheel.provision.foreign_settings import (
     relay_count_findings,
     unacknowledged_findings,
 )
-from timewheel.provision.former_findings import findings_of, left_behind, remedy_for
-from timewheel.provision.former_topics import former_names, look_into
+from timewheel.provision.former_topics import findings_of, former_names, left_behind, look_into, remedy_for
 from timewheel.provision.provision_steps import (
     CreateMissedPartitions,
     CreateNamespace,
@@ -176,11 +175,7 @@ def ensure(
 
 
 def _names_in(admin: AdminClient, namespace: str, *, create: bool) -> frozenset[str] | None:
-    """List all topics of a namespace, partitions by name; None if the namespace is missing and may be created.
-
-    Raises:
-        TopologyError: The tenant is missing, or the namespace is missing and may not be created.
-    """
+    """List all topics of a namespace, partitions by name; None if the namespace is missing and may be created."""
     tenant = namespace.partition("/")[0]
     with _explained(f"looking into namespace {namespace}"):
         try:
@@ -263,9 +258,6 @@ def _apply(admin: AdminClient, step: Step) -> None:
 def _set_policies(admin: AdminClient, topic: str, steps: Sequence[SetPolicy]) -> None:
     """Set policies one after another, each read back before the next, until all of them hold (broker-facts:
     policies-set-side-by-side).
-
-    Raises:
-        TopologyError: A policy does not hold, although it was set several times.
     """
     left = list(steps)
     for turn in range(1, POLICY_TURNS + 1):

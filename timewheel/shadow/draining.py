@@ -13,8 +13,7 @@ from timewheel.core.plan import Plan
 from timewheel.core.topology import entrances_of, topology
 from timewheel.inspect.doctor.seen import Asking
 from timewheel.inspect.status import Amount
-from timewheel.inspect.status.looking import timers_held
-from timewheel.inspect.status.places import summed
+from timewheel.inspect.status.places import summed, timers_held
 from timewheel.provision.former_topics import FormerTopics, held_backlog
 from timewheel.shadow.former_holding import former_partitions
 from timewheel.shadow.machine.stretches import acked_entries, entries_after

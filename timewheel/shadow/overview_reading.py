@@ -26,7 +26,7 @@ from timewheel.core.topology import HoldingTopic, topology
 from timewheel.inspect.doctor.seen import Asking, Source
 from timewheel.inspect.missing_topics import mover_in
 from timewheel.inspect.profile import limit_of
-from timewheel.inspect.status.looking import of_pieces, timers_held
+from timewheel.inspect.status.places import of_pieces, timers_held
 from timewheel.shadow.curing import Excess
 from timewheel.shadow.driver.inspector import refusal_of
 from timewheel.shadow.facts import acked_in, cursors_in

@@ -111,13 +111,7 @@ def changed_plan(before: Plan, planned: Plan) -> Plan:
 
 
 def diff_of(before: Plan, after: Plan, path: str) -> str:
-    """Return the unified diff between the files of two plans.
-
-    Args:
-        before: The old plan.
-        after: The new plan.
-        path: Path to show in the diff's header.
-    """
+    """Return the unified diff between the files of two plans."""
     lines = difflib.unified_diff(
         dump_plan(before).splitlines(keepends=True), dump_plan(after).splitlines(keepends=True), path, f"{path} (new)"
     )

@@ -127,6 +127,11 @@ class NamespacePolicies:
         """Return the value that is set on the namespace; None if the broker's setting applies."""
         return policy.read(self.document.get(policy.document_key))
 
+    @property
+    def is_replicated(self) -> bool:
+        """True if a relay in each cluster would forward every timer, so that each is handled once for each cluster."""
+        return len(self.replication_clusters) > 1
+
 
 class Tenants:
     """Operations on tenants; all need a superuser."""

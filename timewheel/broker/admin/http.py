@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import Enum
 from http import HTTPStatus
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 from urllib.parse import parse_qsl, unquote
 
 import httpx
@@ -26,6 +26,30 @@ from timewheel.core.errors import AdminDenied, AdminError, AdminMissing, AdminUn
 
 MAX_REASON_CHARACTERS = 400
 """Limit of a reason in an error: brokers put whole Java stack traces into it."""
+
+
+T = TypeVar("T")
+
+
+def asked(call: Callable[[], T], refused: Callable[[AdminError], object]) -> T | None:
+    """Return the result of a call; None if its subject does not exist, or if the broker refuses.
+
+    Args:
+        call: Reads from the broker.
+        refused: Called with a refusal.
+
+    Raises:
+        AdminUnreachable: No broker answers.
+    """
+    try:
+        return call()
+    except AdminMissing:
+        return None
+    except AdminUnreachable:
+        raise
+    except AdminError as error:
+        refused(error)
+        return None
 
 
 def error_of(response: httpx.Response, endpoint: str, token: str | None) -> AdminError:

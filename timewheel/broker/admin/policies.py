@@ -76,6 +76,10 @@ class DelayedDelivery:
     tick_ms: int = 1_000
     max_delay_ms: int = 0
 
+    def refuses(self, delay_ms: int) -> bool:
+        """Return whether the broker refuses messages with such a delay."""
+        return 0 < self.max_delay_ms < delay_ms
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Persistence:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from timewheel.broker.admin.stats import CursorStats, Ledger
 from timewheel.client.positions import EntryPosition
-from timewheel.inspect.gaps.reload import runs_of
+from timewheel.inspect.entries import runs_of
 
 PIECES = 20
 """Number of stretches of a topic that is read in part."""
