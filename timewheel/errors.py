@@ -61,7 +61,7 @@ if TYPE_CHECKING:
         ReceiveTimeout,
         SubscribeRefused,
     )
-    from timewheel.consumers.inbox.errors import (
+    from timewheel.consumers.inbox.protocol import (
         BadInbox,
         InboxFull,
         InboxKeyTooLong,
@@ -176,7 +176,6 @@ _BY_ROOM = {
     "broker.protocol": ("BinaryProtocolError", "BrokerLost", "BrokerRefused", "BrokerSilent", "BrokerTooOld",
                         "ConsumerLost", "FrameTooLarge", "LookupFailed", "ProtocolViolation", "TooManyRequests"),
     "consumers": ("ReceiveTimeout", "SubscribeRefused"),
-    "consumers.inbox": ("BadInbox", "InboxFull", "InboxKeyTooLong", "InboxUnavailable"),
     "inspect": ("GapLogUnreadable", "LogUnreadable", "NoSuchTarget", "NotOfThisPlan", "NothingToSample", "ReplayFailed",
                 "SendTimeUnknown"),
     "spark_planner": ("BadColumnMapping", "DaysAlreadyStored", "EmptyHistory", "HistoryUnreadable", "MaxDelayTooShort",
@@ -185,6 +184,8 @@ _BY_ROOM = {
     "testing": ("BrokerFailed", "BrokerUnavailable"),
 }  # fmt: skip
 _MODULE_OF = {name: f"timewheel.{room}.errors" for room, names in _BY_ROOM.items() for name in names}
+_INBOX = ("BadInbox", "InboxFull", "InboxKeyTooLong", "InboxUnavailable")
+_MODULE_OF |= dict.fromkeys(_INBOX, "timewheel.consumers.inbox.protocol")
 _MODULE_OF["BrokerUnreachable"] = "timewheel.client.reaching"
 
 __getattr__ = names_on_first_use(__name__, _MODULE_OF)

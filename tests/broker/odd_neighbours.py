@@ -16,9 +16,8 @@ from tests.broker.shadow_stage import ShadowStage
 from timewheel.broker.protocol.entries import Entry
 from timewheel.consumers import DelayedConsumer
 from timewheel.core.clock import SystemClock
-from timewheel.shadow.machine.acked import Acked
-from timewheel.shadow.machine.stretches import stretches_of
-from timewheel.shadow.walking import entries_in
+from timewheel.shadow.machine.cursors import Acked, stretches_of
+from timewheel.shadow.stored_entries import entries_in
 from timewheel.testing import eventually
 
 GOOD = "good-"

@@ -18,11 +18,9 @@ from timewheel.core.clock import SystemClock
 from timewheel.core.names import parts_of
 from timewheel.core.plan import Plan, Scheme
 from timewheel.core.rng import system_random
-from timewheel.shadow.desired_state import desired_for
+from timewheel.shadow.desired_state import State, desired_for
 from timewheel.shadow.driver.inspector import TopicInspector
-from timewheel.shadow.driver.mover import Mover
-from timewheel.shadow.driver.mover_tools import MoverTools
-from timewheel.shadow.machine.states import State
+from timewheel.shadow.driver.mover import Mover, MoverTools
 from timewheel.shadow.shadow import Shadow
 from timewheel.testing import Broker, eventually
 

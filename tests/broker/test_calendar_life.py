@@ -16,8 +16,8 @@ from tests.broker.due_topic import SUBSCRIPTION, Events, Handled, Sender, backlo
 from tests.support.manual_clock import ManualClock
 from timewheel.broker.admin.client import AdminClient
 from timewheel.consumers import DelayedConsumer
-from timewheel.consumers.calendar.rolling_source import RollingSource
-from timewheel.consumers.calendar.rolling_topics import MAX_VISITS, open_ahead_ms, rest_ms
+from timewheel.consumers.rolling_topics import MAX_VISITS, open_ahead_ms, rest_ms
+from timewheel.consumers.source import RollingSource
 from timewheel.core.durations import DAY_MS, HOUR_MS, MINUTE_MS
 from timewheel.core.envelope import Envelope
 from timewheel.core.errors import TopologyError
@@ -369,7 +369,7 @@ def make_calendar(broker: Broker, plan: Plan, first_ms: int, last_ms: int) -> di
 
 
 def open_topics(consumer: DelayedConsumer) -> tuple[str, ...]:
-    source = consumer._resources._source
+    source = consumer._source
     assert isinstance(source, RollingSource)
     return source.open_topics
 

@@ -29,7 +29,7 @@ from tests.support.wrong_cuts import step_unasked
 from timewheel.broker.admin import AdminClient
 from timewheel.broker.admin.policies import SIZE_QUOTA, BacklogQuota
 from timewheel.consumers import AsyncDelayedConsumer, DelayedConsumer, DelayedMessage
-from timewheel.consumers.receiving import questions
+from timewheel.consumers import receiver as questions
 from timewheel.core.cancellations import Answer, CancelResult
 from timewheel.core.clock import SystemClock
 from timewheel.core.durations import MINUTE_MS, SECOND_MS

@@ -14,7 +14,7 @@ from timewheel.client.dead_letters import DEAD_FROM, DEAD_REASON
 from timewheel.core.envelope import DUE_PROPERTY, FROM_PROPERTY, ID_PROPERTY, TIMER_PROPERTY, Envelope
 from timewheel.core.names import partition_for_key, partition_topic
 from timewheel.core.plan import Tiered
-from timewheel.shadow.machine.states import State
+from timewheel.shadow.desired_state import State
 from timewheel.testing import Broker, eventually
 
 

@@ -41,7 +41,7 @@ from timewheel.metrics import Metrics, metrics_page
 from timewheel.producers import DelayedProducer, Timer
 from timewheel.provision import ensure
 from timewheel.serving import LOOPBACK, HttpServer
-from timewheel.shadow.machine.states import State
+from timewheel.shadow.desired_state import State
 from timewheel.testing import Broker, eventually
 from timewheel.testing.plugin import MakeLocalPulsar
 from timewheel.testing.ports import free_ports

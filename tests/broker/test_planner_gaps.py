@@ -28,8 +28,7 @@ from timewheel.core.plan import Native, Plan, Scheme, Tiered
 from timewheel.demo.settings import SUBSCRIPTION
 from timewheel.spark_planner.exact.ranges import Grid
 from timewheel.spark_planner.history.read import read_history
-from timewheel.spark_planner.job import plan_for, predict
-from timewheel.spark_planner.traffic import survey
+from timewheel.spark_planner.job import plan_for, predict, survey
 
 Integers = NDArray[np.int64]
 

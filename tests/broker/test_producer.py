@@ -362,7 +362,7 @@ def test_idle_producers_are_closed_and_opened_again(pulsar_broker: Broker, pulsa
         producer.send(b"x")
         producer.send(b"x")
         assert connected_producers(pulsar_broker, partitions) == 2
-        pool = producer._writer.pool
+        pool = producer._pool
         pool.close_idle()
         assert len(pool) == 2, "used since the round before"
         producer.send(b"x")
@@ -378,9 +378,9 @@ def test_idle_producers_are_closed_and_opened_again(pulsar_broker: Broker, pulsa
 def test_a_producer_that_was_closed_under_us_is_opened_again(pulsar_client: Any, topic: str, plan: Plan) -> None:
     with DelayedProducer(pulsar_client, plan) as producer:
         producer.send(b"x")
-        pooled = producer._writer.pool.borrow(topic, 0)
+        pooled = producer._pool.borrow(topic, 0)
         assert pooled is not None
-        producer._writer.pool.give_back(pooled)
+        producer._pool.give_back(pooled)
         pooled.producer.close()
         assert producer.send(b"y", timer_id="again").message_id is not None
     assert [m.data() for m in stored_messages(pulsar_client, topic, 2)] == [b"x", b"y"]

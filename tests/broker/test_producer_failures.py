@@ -18,15 +18,14 @@ from tests.support.checkout import ROOT
 from tests.support.processes import ran
 from tests.support.through import Through
 from timewheel.broker.admin.client import AdminClient
-from timewheel.client.own_numbers import own_numbers
 from timewheel.client.results import Outcome
+from timewheel.client.surface import own_numbers
 from timewheel.core import Calendar, Plan, SystemClock
 from timewheel.core.errors import ClientMisuse, SendFailed, SendOutcomeUnknown, TimewheelError
 from timewheel.core.names import partition_topic
 from timewheel.core.routing import calendar_topic_of
-from timewheel.producers import DelayedProducer, Timer
-from timewheel.producers.sending import attempt as sending_attempt
-from timewheel.producers.sending import options as sending_options
+from timewheel.producers import DelayedProducer, Timer, base_producer
+from timewheel.producers import pool as producer_pool
 from timewheel.testing import eventually
 
 if TYPE_CHECKING:
@@ -113,9 +112,9 @@ def test_a_producer_that_loses_its_broker_before_the_first_acknowledgement_uses_
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """broker-facts: numbers-used-twice. The control is the client as it comes, and its Ok: ten are dropped."""
-    monkeypatch.setattr(sending_options, "own_numbers", options)
+    monkeypatch.setattr(producer_pool, "own_numbers", options)
     if options is clients_own:  # else what is dropped is sent again (broker-facts: numbers-of-others)
-        monkeypatch.setattr(sending_attempt, "outcome_of_result", lambda *_, **__: Outcome.OK)
+        monkeypatch.setattr(base_producer, "outcome_of_result", lambda *_, **__: Outcome.OK)
     plan = make_plan(mortal, topic)
     client = connect(mortal)
     pauses: Any = PausesWhatItOpens(client, mortal)

@@ -29,7 +29,7 @@ from tests.broker.relay_stage import BUSINESS, WHEEL, Stage, plan_of
 from tests.support.own_broker import own_broker
 from tests.support.wrong_hops import HopClient, RelayPoint
 from timewheel.cli.relay_processes import AGAIN_LONGEST_MS, Child
-from timewheel.client.connection_watch import LOST_AFTER_MS
+from timewheel.client.hooks import LOST_AFTER_MS
 from timewheel.consumers import DelayedConsumer
 from timewheel.consumers.errors import ReceiveTimeout
 from timewheel.core.envelope import Envelope

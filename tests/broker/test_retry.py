@@ -22,7 +22,7 @@ from tests.broker.due_topic import SUBSCRIPTION, Events, Handled, backlog, large
 from tests.broker.test_cancel import EVERYDAY, SCHEMES, plan_on, provisioned
 from tests.support.command_line import timewheel, well
 from timewheel.broker.admin import AdminClient
-from timewheel.client.parked import PARKED_ERROR, PARKED_FROM, PARKED_REASON
+from timewheel.client.dead_letters import PARKED_ERROR, PARKED_FROM, PARKED_REASON
 from timewheel.consumers import (
     ConsumerCounts,
     DelayedConsumer,

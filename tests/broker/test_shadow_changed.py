@@ -30,14 +30,13 @@ from timewheel.provision.former_topics import left_behind
 from timewheel.provision.provisioning import ensure
 from timewheel.relay import Relay
 from timewheel.shadow.curing import first_plan, fitted
+from timewheel.shadow.desired_state import State, desired_in
 from timewheel.shadow.draining import waiting
 from timewheel.shadow.machine.audit import Place
-from timewheel.shadow.machine.states import State, desired_in
 from timewheel.shadow.machine.survey_counters import PARTLY
-from timewheel.shadow.overview_reading import overview_of
-from timewheel.shadow.surveying import read_topic
-from timewheel.shadow.verification import Verification
-from timewheel.shadow.verifying import verify
+from timewheel.shadow.overview import overview_of
+from timewheel.shadow.survey import read_topic
+from timewheel.shadow.verification import Verification, verify
 from timewheel.testing import Broker, LocalPulsar, eventually
 
 RING = Wheel(rings=(Ring(slot_ms=2_000, slots=14, headstart_ms=500),))

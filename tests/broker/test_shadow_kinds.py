@@ -25,14 +25,11 @@ from timewheel.broker.admin.client import AdminClient
 from timewheel.broker.admin.stats import SHADOW_ACKER
 from timewheel.core.durations import DAY_MS
 from timewheel.core.names import Names
-from timewheel.shadow.desired_state import desired_for
-from timewheel.shadow.driver import move_session
-from timewheel.shadow.driver.move_versions import MAX_VERSIONS
-from timewheel.shadow.driver.recovery import ack_again
+from timewheel.shadow.desired_state import State, caught_up_in, desired_for, desired_in
+from timewheel.shadow.driver.mover import MAX_VERSIONS, MoveSession
 from timewheel.shadow.machine.move_decider import MoveDecision
 from timewheel.shadow.machine.nudges import FIRST_NUDGE
-from timewheel.shadow.machine.states import State, caught_up_in, desired_in
-from timewheel.shadow.overview_reading import overview_of
+from timewheel.shadow.overview import overview_of
 from timewheel.shadow.shadow import Shadow
 from timewheel.testing import Broker, eventually
 from timewheel.testing.admin_calls import topic_path
@@ -459,13 +456,15 @@ def test_a_reload_while_the_journal_is_read_is_noticed(pulsar_broker: Broker, mo
     """What the broker forgot then was pending to whoever looked before; so the session begins anew."""
     reloads = iter([True])
 
-    def interrupted(*args: Any, **more: Any) -> tuple[int, int]:
-        found = ack_again(*args, **more)
+    right = MoveSession._ack_again
+
+    def interrupted(*args: Any) -> tuple[int, int]:
+        found = right(*args)
         if next(reloads, False):
             on.admin.topics.unload(on.plan.due_topic)
         return found
 
-    monkeypatch.setattr(move_session, "ack_again", interrupted)
+    monkeypatch.setattr(MoveSession, "_ack_again", interrupted)
     with staged(pulsar_broker, shadow_plan(DAYS, max_delay_ms=30 * DAY_MS)) as on:
         shadow = on.shadow()
         on.send(range(20), due_ms=now_ms() + 3 * DAY_MS)

@@ -24,12 +24,11 @@ from timewheel.core.envelope import TIMER_PROPERTY
 from timewheel.core.names import JOURNAL_SUBSCRIPTION, RELAY_SUBSCRIPTION
 from timewheel.core.plan import Ring, Tiered, Wheel
 from timewheel.core.planfile import save_plan
+from timewheel.shadow.desired_state import State, desired_in
 from timewheel.shadow.draining import waiting
-from timewheel.shadow.machine.acked import Acked
-from timewheel.shadow.machine.states import State, desired_in
-from timewheel.shadow.machine.stretches import Stretch
-from timewheel.shadow.overview_reading import overview_of
-from timewheel.shadow.walking import entries_in
+from timewheel.shadow.machine.cursors import Acked, Stretch
+from timewheel.shadow.overview import overview_of
+from timewheel.shadow.stored_entries import entries_in
 from timewheel.testing import Broker, LocalPulsar, eventually
 
 AHEAD_MS = 15_000

@@ -25,9 +25,9 @@ from timewheel.core.names import RELAY_SUBSCRIPTION
 from timewheel.core.plan import Plan, Ring, Tiered, Wheel
 from timewheel.core.routing import Hold
 from timewheel.dead_letters.dead_letters import dead_letter_box, dead_letters
-from timewheel.shadow.machine.states import State
-from timewheel.shadow.stored_timers import properties_in
-from timewheel.shadow.verifying import verify
+from timewheel.shadow.content import properties_in
+from timewheel.shadow.desired_state import State
+from timewheel.shadow.verification import verify
 from timewheel.testing import Broker, eventually
 
 HERE = Path(__file__).parent
@@ -185,7 +185,7 @@ class Stand:
         for topic in {self.target.topic, stage.plan.due_topic}:
             subscription = BUSINESS if topic == stage.plan.due_topic else RELAY_SUBSCRIPTION
             for entry in unacknowledged(stage, topic, subscription):
-                for _, properties in properties_in(entry):
+                for properties in properties_in(entry):
                     yield known_by(b"?", properties)
 
     def unaccounted(self, names: set[str]) -> set[str]:

@@ -24,10 +24,9 @@ from timewheel.core.clock import SystemClock
 from timewheel.core.durations import DAY_MS, HOUR_MS
 from timewheel.core.names import parts_of
 from timewheel.core.plan import Plan, Tiered
-from timewheel.shadow.facts import acked_in
-from timewheel.shadow.machine.states import caught_up_in, desired_in
-from timewheel.shadow.machine.stretches import Stretch
-from timewheel.shadow.walking import entries_in
+from timewheel.shadow.desired_state import caught_up_in, desired_in
+from timewheel.shadow.machine.cursors import Stretch, acked_in
+from timewheel.shadow.stored_entries import entries_in
 from timewheel.testing import LocalPulsar, eventually
 
 

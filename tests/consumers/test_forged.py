@@ -14,14 +14,17 @@ from tests.core.plan_space import NOW_MS, plans
 from tests.support.client_messages import client_message
 from tests.support.manual_clock import ManualClock
 from timewheel.client.hooks import Hooks
-from timewheel.consumers.commands import Acknowledge, Deliver, NegativeAcknowledge, Republish
-from timewheel.consumers.engine import Engine
-from timewheel.consumers.giving_back import MAX_GIVEN_BACK
-from timewheel.consumers.handled import HandledWindow
-from timewheel.consumers.in_flight import Arrival, InFlight
-from timewheel.consumers.message import beside_shadow, reading_of
-from timewheel.consumers.receiving.republisher import Republisher, _kept
-from timewheel.consumers.redirect import Parked, ToRetry
+from timewheel.consumers.engine import (
+    MAX_GIVEN_BACK,
+    Acknowledge,
+    Deliver,
+    Engine,
+    HandledWindow,
+    NegativeAcknowledge,
+    Republish,
+)
+from timewheel.consumers.message import Arrival, InFlight, Parked, ToRetry, beside_shadow, reading_of
+from timewheel.consumers.republisher import Republisher, _kept
 from timewheel.core.envelope import MAX_TIME_MS, Envelope
 from timewheel.core.limits import hold_bound_ms
 from timewheel.core.names import Names, partition_topic

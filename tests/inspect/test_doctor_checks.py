@@ -62,7 +62,7 @@ from timewheel.inspect.gaps import SubscriptionGaps
 from timewheel.inspect.missing_topics import ENDS, MOVING, UNDER_WAY
 from timewheel.provision.provision_steps import TopicState, wanted_policies
 from timewheel.provision.provisioned import Provisioned
-from timewheel.shadow.machine import states
+from timewheel.shadow import desired_state
 
 NOW_MS = 1_767_225_600_000
 DUE = "persistent://acme/crm/reminders"
@@ -517,7 +517,7 @@ def test_a_healthy_shadow_is_none_to_speak_of() -> None:
     assert verdict_on(shadowed()).findings == ()
 
 
-@pytest.mark.parametrize("state", [one.value for one in states.State])
+@pytest.mark.parametrize("state", [one.value for one in desired_state.State])
 @pytest.mark.parametrize(
     ("change", "slug"),
     [
@@ -539,9 +539,9 @@ def test_what_waits_of_a_shadow_that_ends_needs_a_relay(state: str) -> None:
 
 
 def test_what_the_doctor_knows_of_a_shadow_is_what_the_shadow_says() -> None:
-    assert {state.value for state in states.State if states.moves(state)} == {MOVING}
-    assert {state.value for state in states.State} - UNDER_WAY == {"provisioned", "native"}
-    assert {state.value for state in states.State if states.drains(state)} == ENDS
+    assert {state.value for state in desired_state.State if desired_state.moves(state)} == {MOVING}
+    assert {state.value for state in desired_state.State} - UNDER_WAY == {"provisioned", "native"}
+    assert {state.value for state in desired_state.State if desired_state.drains(state)} == ENDS
 
 
 @pytest.mark.parametrize("again", [(), (Run(1, 0, 0),)], ids=["near", "beyond"])

@@ -17,7 +17,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from tests.inspect.test_gap_looks import Cluster, gap_status, snapshot_of, stats
 from tests.support.plans import shadow_of
 from timewheel.consumers import ConsumerCounts, Lateness
-from timewheel.consumers.lateness import BOUNDS_MS
+from timewheel.consumers.counts import BOUNDS_MS
 from timewheel.core.durations import HOUR_MS
 from timewheel.core.plan import Plan, Tiered
 from timewheel.events import HandlerFailed, SnapshotFailed, TokenExpired
@@ -26,12 +26,12 @@ from timewheel.inspect.gaps.snapshot import GapHistory
 from timewheel.metrics import CATALOGUE, Exporter, Metrics, metrics_page
 from timewheel.metrics.catalogue import Sample, families, of_relay, of_snapshot
 from timewheel.producers import ProducerCounts
-from timewheel.producers.sending.counters import Counters
+from timewheel.producers.base_producer import Counters
 from timewheel.relay.driver.source import PartitionState
 from timewheel.relay.relay import PartitionStatus, RelayStatus
+from timewheel.shadow.desired_state import State
 from timewheel.shadow.machine.move_decider import MoveDecision
-from timewheel.shadow.machine.states import State
-from timewheel.shadow.status import MoverStatus, ShadowStatus
+from timewheel.shadow.shadow import MoverStatus, ShadowStatus
 from timewheel.testing import eventually
 
 DUE = "persistent://public/default/due"

@@ -164,13 +164,12 @@ EXCEPTIONS: dict[tuple[str, str], str] = {
     ("timewheel/cli/", EVERYTHING): "a command is run by a human or a supervisor, who wait in real time",
     ("timewheel/demo/", EVERYTHING): "the demo plays a trace against a real broker, in real time",
     ("timewheel/testing/", EVERYTHING): "starts real processes and looks after them; their time is the machine's",
-    ("spark_planner/progress.py", EVERYTHING): "looks now and then at what Spark does, in Spark's time",
-    ("spark_planner/session.py", "join()"): "waits for the last words of a Java that could not start, in Java's time",
+    ("spark_planner/session.py", EVERYTHING): "looks at what Spark does, and waits for a Java that did not start, in "
+    "their time",
     ("consumers/aio.py", "asyncio.timeout"): "waits on an event loop are the loop's, by its own clock",
-    ("consumers/async_running.py", "asyncio.timeout"): "waits on an event loop are the loop's, by its own clock",
     ("producers/aio.py", "asyncio.wait_for"): "waits on an event loop are the loop's, by its own clock",
     ("producers/aio.py", "call_later()"): "waits on an event loop are the loop's, by its own clock",
-    ("producers/sending/writer.py", "os.urandom"): "timer ids must differ between processes, whatever their seeds are",
+    ("producers/base_producer.py", "os.urandom"): "timer ids must differ between processes, whatever their seeds are",
     (
         "timewheel/client/own_numbers.py",
         "os.urandom",

@@ -25,8 +25,7 @@ from timewheel.core.names import Names, parts_of
 from timewheel.core.plan import Plan
 from timewheel.core.planfile import save_plan
 from timewheel.provision.provisioning import ensure
-from timewheel.shadow.desired_state import desired_for
-from timewheel.shadow.machine.states import State
+from timewheel.shadow.desired_state import State, desired_for
 from timewheel.testing import LocalPulsar, eventually
 
 EARLY_MS = 1_050

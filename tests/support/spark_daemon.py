@@ -15,7 +15,7 @@ FOR_WORKERS = (
     "pandas",
     "pyarrow",
     "pyspark.worker",
-    "timewheel.spark_planner.exact.counting",
+    "timewheel.spark_planner.exact.replay",
     "timewheel.spark_planner.summary.statistic",
 )
 

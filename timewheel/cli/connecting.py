@@ -31,8 +31,7 @@ if TYPE_CHECKING:
     from timewheel.broker.admin.client import AdminClient
     from timewheel.broker.admin.entries import EntrySource
     from timewheel.broker.protocol.dialing import Dialer
-    from timewheel.client.tls_reader import TlsReader
-    from timewheel.client.token_reader import TokenReader
+    from timewheel.client.credentials import TlsReader, TokenReader
     from timewheel.core.connection import Connection
     from timewheel.hooks import Event, Hook
 
@@ -427,7 +426,7 @@ def _identity_of(connection: Connection) -> tuple[str | None, str | None]:
 
 def _tls_of(connection: Connection) -> TlsReader:
     from timewheel.broker.admin.http import tls_context
-    from timewheel.client.tls_reader import TlsReader
+    from timewheel.client.credentials import TlsReader
 
     paths: list[Path] = []
     for name in ("tls_trust_certs_file_path", "tls_certificate_file_path", "tls_private_key_file_path"):
@@ -460,7 +459,7 @@ def _read(name: str, path: Path) -> bytes:
 
 
 def _token_reader(connection: Connection, tls: TlsReader, hooks: tuple[Hook, ...]) -> TokenReader | None:
-    from timewheel.client.token_reader import TokenReader
+    from timewheel.client.credentials import TokenReader
 
     token = connection.token
     if token is not None:

@@ -126,7 +126,7 @@ def _with_foresight(console: Console, result: Result) -> Result:
     from timewheel.cli.planning import session
     from timewheel.demo.live import State, screen_for
     from timewheel.demo.results import Files, save
-    from timewheel.spark_planner.progress import Progress
+    from timewheel.spark_planner.session import Progress
 
     began_s, files = time.monotonic(), Files.under(result.settings.out)
     _say(console, "")

@@ -9,8 +9,7 @@ from typing import NamedTuple
 
 from timewheel.broker.admin.client import AdminClient
 from timewheel.broker.admin.entries import BatchedMessage, BatchGarbled, StoredEntry, messages_of_batch
-from timewheel.client.dead_letters import DEAD_FROM, DEAD_REASON
-from timewheel.client.parked import PARKED_ERROR, PARKED_FROM, PARKED_REASON
+from timewheel.client.dead_letters import DEAD_FROM, DEAD_REASON, PARKED_ERROR, PARKED_FROM, PARKED_REASON
 from timewheel.client.positions import EntryPosition, Position
 from timewheel.core.durations import whole_number
 from timewheel.core.envelope import ID_PROPERTY, Envelope

@@ -16,15 +16,13 @@ from typing import Any, NamedTuple, Self
 import pulsar
 
 from timewheel.broker.admin.client import AdminClient
-from timewheel.client.dead_letters import DEAD_ENCRYPTION, DEAD_FROM, DEAD_PART, DEAD_PREFIX, DEAD_SCHEMA
+from timewheel.client.dead_letters import DEAD_ENCRYPTION, DEAD_FROM, DEAD_PART, DEAD_PREFIX, DEAD_SCHEMA, PARKED_PART
 from timewheel.client.native import carry, keys_of, schema_version_of
-from timewheel.client.own_numbers import own_numbers
-from timewheel.client.parked import PARKED_PART
 from timewheel.client.positions import EntryPosition
 from timewheel.client.reaching import reaching
 from timewheel.client.results import Outcome, cause_of, is_of_message, outcome_of_result
-from timewheel.client.schema_versions import Schemas
-from timewheel.client.surface import ClientLike
+from timewheel.client.schemas import Schemas
+from timewheel.client.surface import ClientLike, own_numbers
 from timewheel.core.cancellations import Stamps
 from timewheel.core.clock import Clock, SystemClock
 from timewheel.core.durations import spelled, whole_number

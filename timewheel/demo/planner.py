@@ -18,10 +18,10 @@ from timewheel.spark_planner.choice.candidates import candidate_plans
 from timewheel.spark_planner.choice.choose import choose
 from timewheel.spark_planner.choice.constraints import Constraints
 from timewheel.spark_planner.history.read import ColumnMapping, read_history
+from timewheel.spark_planner.job import History, survey
 from timewheel.spark_planner.pricing.evaluate import redelivered_at_moments
 from timewheel.spark_planner.pricing.simulation import simulation_of
-from timewheel.spark_planner.progress import ProgressCallback, no_report, told
-from timewheel.spark_planner.traffic import History, survey
+from timewheel.spark_planner.session import ProgressCallback, no_report, told
 
 COLUMNS = ColumnMapping(publish="attempted_ms", due="due_ms", topic="scheme")
 """Columns of the ledger: each scheme is a topic of its own in this history."""

@@ -24,8 +24,8 @@ from timewheel.demo.settings import DEFAULT_LIMIT, SchemeName, Settings
 from timewheel.demo.verdict import judge
 from timewheel.inspect.profile import profile_of
 from timewheel.provision.provisioning import ensure
+from timewheel.shadow.desired_state import State as ShadowState
 from timewheel.shadow.desired_state import desired_for
-from timewheel.shadow.machine.states import State as ShadowState
 from timewheel.testing import LocalPulsar
 from timewheel.testing.evidence.journal import now_ms
 

@@ -13,9 +13,8 @@ import pulsar
 
 from timewheel.client.cancellation_log import PACK_PROPERTY, CancellationLog
 from timewheel.client.hooks import Hooks
-from timewheel.client.own_numbers import own_numbers
 from timewheel.client.results import Outcome, cause_of, outcome_of_result
-from timewheel.client.surface import ClientLike
+from timewheel.client.surface import ClientLike, own_numbers
 from timewheel.core.cancellations import packs
 from timewheel.core.clock import Clock
 from timewheel.core.names import CANCELLATIONS_SUBSCRIPTION, partition_topic

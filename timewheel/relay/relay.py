@@ -8,12 +8,10 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Self
 
-from timewheel.client.alarms import Alarms
 from timewheel.client.cancellation_log import CancellationLog
-from timewheel.client.hooks import Hooks
-from timewheel.client.partitioned import unpartitioned_problem
+from timewheel.client.hooks import Alarms, Hooks
 from timewheel.client.process import EXIT_MS, ProcessGuard, end_at_exit, has_ended
-from timewheel.client.reaching import reaching
+from timewheel.client.reaching import reaching, unpartitioned_problem
 from timewheel.client.surface import ClientLike
 from timewheel.core.arguments import check_client_and_plan
 from timewheel.core.clock import Clock, SystemClock

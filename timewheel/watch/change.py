@@ -12,9 +12,8 @@ from timewheel.core.durations import DAY_MS
 from timewheel.core.plan import Calendar, Plan
 from timewheel.core.planfile import dump_plan
 from timewheel.spark_planner.history.columns import DUE_MS, KEY, PUBLISH_MS, SIZE_BYTES, TOPIC
-from timewheel.spark_planner.job import Planned, plan_for
-from timewheel.spark_planner.progress import ProgressCallback, no_report
-from timewheel.spark_planner.traffic import survey
+from timewheel.spark_planner.job import Planned, plan_for, survey
+from timewheel.spark_planner.session import ProgressCallback, no_report
 from timewheel.watch.checking import Checked
 from timewheel.watch.expected import turns_of
 

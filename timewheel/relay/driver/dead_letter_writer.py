@@ -23,6 +23,7 @@ from timewheel.client.dead_letters import (
     DEAD_PART,
     DEAD_REASON,
     DEAD_SCHEMA,
+    in_parts,
     without_notes,
 )
 from timewheel.client.native import (
@@ -34,7 +35,6 @@ from timewheel.client.native import (
     schema_version_of,
 )
 from timewheel.client.positions import Position
-from timewheel.client.set_aside import in_parts
 from timewheel.core.envelope import ID_PROPERTY
 from timewheel.events import RelayDeadLetter
 from timewheel.relay.driver.hop_producers import Confirmations, HopProducers

@@ -19,10 +19,10 @@ from typing import Any, Final, Literal, NamedTuple, Self
 import pulsar
 
 from timewheel.client.native import NO_SCHEMA, carry, flush_soon
-from timewheel.client.own_numbers import own_numbers
 from timewheel.client.positions import Position
 from timewheel.client.results import SEEN_BEFORE, Outcome, is_of_message, outcome_of_error
-from timewheel.client.schema_versions import Schemas
+from timewheel.client.schemas import Schemas
+from timewheel.client.surface import own_numbers
 from timewheel.core.clock import Clock
 from timewheel.core.grouping import GROUP_BYTES, GROUP_MESSAGES
 from timewheel.core.names import Names, partition_topic

@@ -14,7 +14,7 @@ from typing import Any
 
 import pulsar
 
-from timewheel.client.connection_watch import ConnectionWatch
+from timewheel.client.hooks import ConnectionWatch
 from timewheel.client.native import (
     NO_SCHEMA,
     Entries,
@@ -24,7 +24,7 @@ from timewheel.client.native import (
 )
 from timewheel.client.positions import Position
 from timewheel.client.results import is_of_message
-from timewheel.client.schema_versions import SCHEMA_REFUSALS
+from timewheel.client.schemas import SCHEMA_REFUSALS
 from timewheel.core.clock import pause
 from timewheel.core.envelope import PROBE_PROPERTY, TIMER_PROPERTY, Envelope
 from timewheel.core.grouping import GROUP_BYTES, GROUP_MESSAGES, LARGE_BYTES, LARGEST_BATCH

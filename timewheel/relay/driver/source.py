@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from enum import Enum, unique
 from typing import Any, Protocol
 
-from timewheel.client.alarms import Alarms
-from timewheel.client.hooks import Hooks
+from timewheel.client.hooks import Alarms, Hooks
 from timewheel.client.surface import ConsumerLike
 from timewheel.core.clock import Clock, wait_until
 from timewheel.core.durations import MINUTE_MS
