@@ -78,12 +78,12 @@ POLICIES: dict[Policy[Any], Any] = {
     DEDUPLICATION: True,
 }
 BOTH = frozenset({"billing", "audit"})
+NEW = TopicState(partitions=None, subscriptions={}, policies={})
 COMPLETE = TopicState(partitions=2, existing=frozenset({0, 1}), subscriptions={0: BOTH, 1: BOTH}, policies=POLICIES)
 
 
 def test_a_new_topic_gets_its_subscriptions_first_and_then_its_policies() -> None:
-    state = TopicState(partitions=None, subscriptions={}, policies={})
-    assert [str(step) for step in steps_for(SPEC, state)] == [
+    assert [str(step) for step in steps_for(SPEC, NEW)] == [
         "create with 2 partitions",
         "create subscription billing at earliest",
         "create subscription audit at earliest",
@@ -96,10 +96,7 @@ def test_a_new_topic_gets_its_subscriptions_first_and_then_its_policies() -> Non
 
 
 def test_deduplication_is_set_only_where_hops_arrive() -> None:
-    spec = TopicSpec(
-        name=TOPIC, role="due", partitions=1, subscriptions=("s",), deduplication=False, longest_stay_ms=1_000
-    )
-    steps = steps_for(spec, TopicState(partitions=None, subscriptions={}, policies={}))
+    steps = steps_for(replace(SPEC, deduplication=False), NEW)
     assert DEDUPLICATION not in {step.policy for step in steps if isinstance(step, SetPolicy)}
 
 
@@ -127,11 +124,9 @@ def test_a_partition_that_was_never_made_comes_before_every_other_call() -> None
 def test_a_subscription_that_a_plan_adds_begins_at_the_latest_and_one_that_is_repaired_at_the_earliest(
     noted: set[str] | None, there: str, start: str
 ) -> None:
-    state = TopicState(
-        partitions=2,
-        existing=frozenset({0, 1}),
+    state = replace(
+        COMPLETE,
         subscriptions={0: frozenset({"billing", there}), 1: frozenset({"billing"})},
-        policies=POLICIES,
         provisioned=None if noted is None else Provisioned(subscriptions=frozenset(noted)),
     )
     (step,) = steps_for(SPEC, state)
@@ -153,11 +148,7 @@ def test_a_policy_is_changed_only_if_what_is_set_does_harm(
     policy: Policy[Any], harmless: list[object], harmful: list[object]
 ) -> None:
     for found, changed in [*((value, False) for value in harmless), *((value, True) for value in [*harmful, None])]:
-        policies = {**POLICIES, policy: found}
-        state = TopicState(
-            partitions=2, existing=frozenset({0, 1}), subscriptions=COMPLETE.subscriptions, policies=policies
-        )
-        assert bool(steps_for(SPEC, state)) is changed, found
+        assert bool(steps_for(SPEC, replace(COMPLETE, policies={**POLICIES, policy: found}))) is changed, found
 
 
 @pytest.mark.parametrize(
@@ -212,7 +203,7 @@ def test_a_topic_of_ours_without_partitions_is_not_made_the_plans() -> None:
 
 def test_a_topic_without_partitions_is_made_as_such_and_finished_where_that_was_interrupted() -> None:
     spec = replace(SPEC, partitions=0)
-    made = steps_for(spec, TopicState(partitions=None, subscriptions={}, policies={}))
+    made = steps_for(spec, NEW)
     assert [str(step) for step in made][:3] == [
         "create with no partitions",
         "create subscription billing at earliest",
@@ -326,10 +317,7 @@ def test_a_broker_that_does_not_delay_as_the_plan_needs(
 def test_a_strangers_subscription_matters_on_our_own_topics_only() -> None:
     there = {0: frozenset({"billing", "audit", "debug"}), 1: frozenset({"debug"})}
     assert foreign_subscriptions(SPEC, there) == ()
-    held = TopicSpec(
-        name=TOPIC, role="tier", partitions=2, subscriptions=("billing", "audit"), deduplication=True, longest_stay_ms=1
-    )
-    (finding,) = foreign_subscriptions(held, there)
+    (finding,) = foreign_subscriptions(replace(SPEC, role="tier"), there)
     assert finding.level == "warning"
     assert "'debug'" in finding.problem
 

@@ -127,5 +127,5 @@ def holes_of(cursor: CursorStats, ledgers: Sequence[Ledger]) -> Iterator[Run]:
     ending = {EntryPosition(run.ledger, run.last): run for run in open_runs(cursor, ledgers)}
     for run in runs_of(cursor.acked_ranges(), ledgers):
         end = EntryPosition(run.ledger, run.first - 1) if run.first else before.get(run.ledger)
-        if end in ending:
+        if end is not None and end in ending:
             yield ending[end]

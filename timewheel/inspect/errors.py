@@ -17,7 +17,7 @@ __all__ = [
 ]
 
 
-class _ProblemOfTopic(TimewheelError):
+class _ProblemOfTopic(Exception):
     """A problem with a topic.
 
     Attributes:
@@ -31,7 +31,7 @@ class _ProblemOfTopic(TimewheelError):
         super().__init__(f"{topic}: {problem}")
 
 
-class NothingToSample(_ProblemOfTopic, LookupError):
+class NothingToSample(_ProblemOfTopic, TimewheelError, LookupError):
     """The topic does not exist, or has no entries that stay long enough to be read."""
 
 
@@ -117,7 +117,7 @@ class SendTimeUnknown(TimewheelError, ValueError):
         )
 
 
-class ReplayFailed(_ProblemOfTopic, RuntimeError):
+class ReplayFailed(_ProblemOfTopic, TimewheelError, RuntimeError):
     """Dead letters could not be replayed or discarded.
 
     Dead letters that were published but not acknowledged exist twice.

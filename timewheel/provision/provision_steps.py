@@ -177,7 +177,7 @@ def steps_for(spec: TopicSpec, state: TopicState, *, grow: bool = False) -> tupl
     steps += [
         CreateSubscription(topic=spec.name, subscription=subscription, start=_start(subscription, state))
         for subscription in spec.subscriptions
-        if not _everywhere(subscription, len(spec.parts), state.subscriptions)
+        if not all(subscription in state.subscriptions.get(number, ()) for number in range(len(spec.parts)))
     ]
     return (*steps, *policy_steps(spec, state.policies))
 
@@ -230,10 +230,6 @@ def _start(subscription: str, state: TopicState) -> Literal["earliest", "latest"
     if anywhere or state.provisioned is None or subscription in state.provisioned.subscriptions:
         return "earliest"
     return "latest"
-
-
-def _everywhere(subscription: str, parts: int, subscriptions: Mapping[int, frozenset[str]]) -> bool:
-    return all(subscription in subscriptions.get(number, frozenset()) for number in range(parts))
 
 
 def _satisfied(policy: Policy[Any], wanted: Any, found: Any) -> bool:

@@ -57,7 +57,8 @@ def expected(sends: Sends, plan: Plan, profile: BrokerProfile, constraints: Cons
     would put many of them at the same moment. The sends are enough (`Sends.is_enough`).
     """
     timers, scale = sends.evenly()
-    publish_ms, due_ms = _times(timers)
+    publish_ms = np.array([timer.entered_ms for timer in timers], np.int64)
+    due_ms = np.array([timer.due_ms for timer in timers], np.int64)
     cells = Cells.of_timers(publish_ms, due_ms, np.array([timer.size_bytes for timer in timers], np.int64))
     is_day = shows_day(sends.window_ms)
     is_short = False
@@ -88,11 +89,6 @@ def expected(sends: Sends, plan: Plan, profile: BrokerProfile, constraints: Cons
 def turns_of(window_ms: int, longest_ms: int) -> int:
     """Return how many turns of a window bring all sends of the first turn due, plus one more turn."""
     return min(max(-(-longest_ms // window_ms) + 2, 2), MAX_TURNS)
-
-
-def _times(timers: Sequence[StoredTimer]) -> tuple[np.ndarray, np.ndarray]:
-    publish_ms = np.array([timer.entered_ms for timer in timers], np.int64)
-    return publish_ms, np.array([timer.due_ms for timer in timers], np.int64)
 
 
 def _keys(timers: Sequence[StoredTimer]) -> KeyShares:

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from timewheel.core.durations import DAY_MS, HOUR_MS
 from timewheel.core.plan import Calendar
-from timewheel.inspect.plan_sample import Drawn, Part, PlanSample, PlanTopic, StoredTimer
+from timewheel.inspect.plan_sample import Part, PlanSample, PlanTopic, StoredTimer
 from timewheel.spark_planner.summary.cells import Cells
 
 LEAST_TIMERS = 30
@@ -119,8 +119,8 @@ def sends_of(sample: PlanSample) -> Sends:
     found = [
         (timer, drawn.scale)
         for drawn in (sample.in_due, sample.in_holding)
-        for timer in _firsts(drawn)
-        if from_ms <= timer.stored_ms and timer.entered_ms < until_ms
+        for timer in drawn.timers
+        if timer.is_first and from_ms <= timer.stored_ms and timer.entered_ms < until_ms
     ]
     found.sort(key=lambda pair: pair[0].entered_ms)
     return Sends(
@@ -142,10 +142,6 @@ def window_of(sample: PlanSample) -> int:
         interval_ms = sample.plan.scheme.interval_ms
         found.append(sample.at_ms // interval_ms * interval_ms)
     return min(max(found, default=sample.at_ms), sample.at_ms)
-
-
-def _firsts(drawn: Drawn) -> Sequence[StoredTimer]:
-    return [timer for timer in drawn.timers if timer.is_first]
 
 
 def _complete_since_ms(topic: PlanTopic, part: Part) -> int:

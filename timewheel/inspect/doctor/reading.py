@@ -86,7 +86,7 @@ class TopicReader:
             read = self._asking.ask(Source.TOPICS, topic.name, lambda: self._admin.topics.properties(topic.name))
             properties = read or {}
         own = {policy: self._policy(topic.name, policy) for policy in (*READ, MAX_MESSAGE_BYTES)}
-        inherited = () if self._has_settings else READ
+        inherited: list[Policy[Any]] = [] if self._has_settings else [*READ]
         unset = [policy for policy in inherited if policies is None or policies.get(policy) is None]
         return replace(
             topic,

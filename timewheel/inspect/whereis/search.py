@@ -724,15 +724,11 @@ class _Search:
                 return outcome.sighting, nominal
             self._note_removed(nominal, outcome)
         # By the late lane, after an outage of the relay: it entered its due topic when the relay was back.
-        late = self._due_stop(nominal, earlier)
+        since_ms = nominal.entered.first_ms
+        (stop,) = self._ways.after(max(earlier.due_ms, since_ms), due, earlier.hops + 1)
+        late = replace(stop, entered=Span(since_ms, self._now_ms))
         found = self._look(late, partition, SLACK, earlier).sighting
         return None if found is None else (found, late)
-
-    def _due_stop(self, nominal: Stop, envelope: Envelope) -> Stop:
-        due = Span(envelope.due_ms, envelope.due_ms)
-        (stop,) = self._ways.after(max(envelope.due_ms, nominal.entered.first_ms), due, envelope.hops + 1)
-        entered = Span(nominal.entered.first_ms, self._now_ms)
-        return replace(stop, entered=entered)
 
     def _note_removed(self, stop: Stop, outcome: _Outcome) -> None:
         # No timer is handled before it is due.
@@ -754,7 +750,9 @@ class _Search:
         reading = self._reading
         if not partition.entries:
             return None, True
-        start = reading.start(partition, stop.entered.first_ms - self._early_ms(stop))
+        # A broker delivers up to two ticks early: so much before its nominal time a copy may be published.
+        early_ms = 2 * self._plan.tick_ms if stop.hops and not self._plan.holds_in_relay else 0
+        start = reading.start(partition, stop.entered.first_ms - early_ms)
         # A batch is published when its first timer is sent: the wanted timer may be in the entry before.
         first = start - 1 if self._plan.holds_in_relay and not stop.hops and not stop.is_due else start
         hunt = Hunt(
@@ -789,10 +787,6 @@ class _Search:
         # Not as far as the timers of the following slot.
         ahead_ms = min(ON_TIME_MS, self._plan.scheme.rings[0].slot_ms // 4)
         return self._reading.start(partition, stop.entered.last_ms + ahead_ms) - 1
-
-    def _early_ms(self, stop: Stop) -> int:
-        """Return how long before its nominal time a copy may be published: a broker delivers up to two ticks early."""
-        return 2 * self._plan.tick_ms if stop.hops and not self._plan.holds_in_relay else 0
 
     def _judged(self, number: int, seen: Seen, alike: Sequence[Envelope], stop: Stop) -> tuple[Mark, int]:
         # Sends and hops arrive side by side, each kind in order; hops a little later after their time than sends.
