@@ -111,6 +111,9 @@ def test_what_is_not_there_is_missing_by_name(admin: AdminClient, namespace: str
         admin.topics.unload(missing)
     with pytest.raises(AdminMissing, match=missing):
         admin.topic_policies.set(missing, MESSAGE_TTL_S, 0)
+    with pytest.raises(AdminMissing):
+        admin.subscriptions.create(missing, "s")
+    assert admin.topics.partitions(missing) is None, "nor is the topic made"
 
 
 # --- topics
@@ -179,13 +182,6 @@ def test_odd_names_reach_what_clients_call_the_same(
 # --- subscriptions
 
 
-def test_a_subscription_on_a_missing_topic_does_not_make_the_topic(admin: AdminClient, topic: str) -> None:
-    with pytest.raises(AdminMissing):
-        admin.subscriptions.create(topic, "s")
-
-    assert admin.topics.partitions(topic) is None
-
-
 def test_a_backlog_is_skipped_and_cleared(admin: AdminClient, topic: str, pulsar_client: Any) -> None:
     admin.topics.create(topic, 1)
     partition = f"{topic}-partition-0"
@@ -208,6 +204,8 @@ def test_a_backlog_is_skipped_and_cleared(admin: AdminClient, topic: str, pulsar
 
 def test_each_policy_of_a_topic_is_set_read_and_removed(admin: AdminClient, topic: str) -> None:
     admin.topics.create(topic, 1)
+    with pytest.raises(ValueError, match="no topic level: set it on the namespace"):
+        admin.topic_policies.set(topic, SUBSCRIPTION_EXPIRY_MIN, 0)
     own = [pair for pair in VALUES if pair[0].name]
     assert [admin.topic_policies.get(topic, policy) for policy, _ in own] == [None] * len(own)
     defaults = {policy: admin.topic_policies.get(topic, policy, applied=True) for policy, _ in own}
@@ -239,13 +237,6 @@ def test_each_policy_of_a_namespace_is_set_read_and_removed(admin: AdminClient) 
         eventually(lambda: found() == value)  # noqa: B023 - called before the next
         admin.namespaces.remove_policy(namespace, policy)
         eventually(lambda: found() is None)
-
-
-def test_subscription_expiry_has_no_topic_level(admin: AdminClient, topic: str) -> None:
-    admin.topics.create(topic, 1)
-
-    with pytest.raises(ValueError, match="no topic level: set it on the namespace"):
-        admin.topic_policies.set(topic, SUBSCRIPTION_EXPIRY_MIN, 0)
 
 
 # --- stats
@@ -368,10 +359,6 @@ def test_a_broker_says_how_it_is_set(admin: AdminClient, pulsar_broker: Broker) 
     assert settings is not None
     assert int(settings["managedLedgerMaxUnackedRangesToPersist"]) > 0
     assert settings["managedLedgerPersistIndividualAckAsLongArray"] in {"true", "false"}
-
-
-def test_nobody_there_is_not_healthy() -> None:
     (port,) = free_ports(1)
-
-    with AdminClient(f"http://127.0.0.1:{port}", retry_for_s=0) as admin:
-        assert admin.brokers.is_healthy() is False
+    with AdminClient(f"http://127.0.0.1:{port}", retry_for_s=0) as nobody:
+        assert nobody.brokers.is_healthy() is False

@@ -11,7 +11,6 @@ import subprocess
 import time
 import uuid
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 from xml.etree import ElementTree as ET
@@ -54,7 +53,6 @@ from timewheel.core.planfile import save_plan
 from timewheel.core.topology import topology
 from timewheel.inspect.doctor import Finding, Severity, Verdict, fix, inspect_plan, inspect_topic, verdict_on
 from timewheel.inspect.doctor.checks.relays import SHADOWS
-from timewheel.provision.foreign_settings import MANY_RELAYS
 from timewheel.provision.provisioning import ensure
 from timewheel.relay import Relay
 from timewheel.relay.driver.hop_producers import producer_name
@@ -400,23 +398,6 @@ def test_beside_a_relay_that_works_by_another_plan_the_cure_is_to_restart_it_and
     again.start()
     eventually(lambda: not {"relay-elsewhere", "no-relay", "relay-late"} & setup.slugs(), SETTLE_S)
     again.stop()
-
-
-def test_more_relays_than_do_any_good(setup: Setup) -> None:
-    relays = [Relay(setup.client, setup.plan) for _ in range(MANY_RELAYS - 1)]
-    last = Relay(setup.client, setup.plan)
-    with ThreadPoolExecutor(MANY_RELAYS) as pool:  # each of them takes a second to end
-        try:
-            list(pool.map(Relay.start, relays))
-            eventually(lambda: all(relay.ready for relay in relays), SETTLE_S)
-            assert not {"many-relays", "no-standby", "no-relay-yet"} & setup.slugs()
-            last.start()
-            eventually(lambda: "many-relays" in setup.slugs(), SETTLE_S)
-            assert setup.found("many-relays").read.startswith(f"{MANY_RELAYS} relays read each partition")
-            last.stop()
-            eventually(lambda: "many-relays" not in setup.slugs(), SETTLE_S)
-        finally:
-            list(pool.map(Relay.stop, (*relays, last)))
 
 
 class WrongClock(RawProducer):

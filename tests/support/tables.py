@@ -30,7 +30,6 @@ ROOMS = {
     "client": "The client",
     "consumers": "Consumers",
     "inspect": "Commands",
-    "watch": "Checks of a live plan",
     "broker": "The binary protocol, under `BinaryProtocolError`",
     "spark_planner": "The planner, under `PlannerError`",
     "testing": "Brokers for tests",
@@ -118,7 +117,8 @@ def list_of_errors() -> str:
         return error.__module__.split(".")[1]
 
     def place(error: type[Exception]) -> tuple[int, tuple[str, ...]]:
-        family = tuple(one.__name__ for one in reversed(error.__mro__) if issubclass(one, errors.TimewheelError))
+        lineage = [one for one in reversed(error.__mro__) if issubclass(one, errors.TimewheelError)]
+        family = tuple(one.__name__ for one in lineage if not one.__name__.startswith("_"))
         return rooms.index(room(error)), family
 
     found = sorted((getattr(errors, name) for name in errors.__all__), key=place)
@@ -126,14 +126,17 @@ def list_of_errors() -> str:
 
 
 def _error(error: type[Exception]) -> str:
-    """Return the line of an error: bases, the first sentence of its doc string, attributes."""
+    """Return the line of an error: public bases, the first sentence of its doc string, attributes with those of
+    private bases."""
     text, _, attributes = (inspect.getdoc(error) or "").partition("Attributes:")
+    private = [base for base in error.__bases__ if base.__name__.startswith("_")]
+    attributes = "".join([*((inspect.getdoc(base) or "").partition("Attributes:")[2] for base in private), attributes])
     meaning = " ".join(re.split(r"\.(?:\s|$)", text, maxsplit=1)[0].replace("``", "`").split())
     facts = ", ".join(f"`.{name}`" for name in re.findall(r"^    (\w+): ", attributes, re.MULTILINE))
     names = [
         f"{'pulsar.' if 'pulsar' in base.__module__.lower() else ''}{base.__name__}"
         for base in error.__bases__
-        if base not in ROOTS
+        if base not in (*ROOTS, *private)
     ]
     kind = f" ({', '.join(f'`{name}`' for name in names)})" if names else ""
     return f"- `{error.__name__}`{kind}: {meaning}.{facts and ' ' + facts}\n"
