@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import is_dataclass
 from functools import cache, wraps
 from pathlib import Path
-from typing import Annotated, Any, Final, get_type_hints
+from typing import Annotated, Any, Final, TypeVar, get_type_hints
 
 import typer
 from typer import Argument, Option
@@ -143,12 +143,20 @@ class CommandGroup(TyperGroup):
                 formatter.write_dl(commands)
 
 
+F = TypeVar("F", bound=Callable[..., Any])
+
+
 class Commands(typer.Typer):
     """Commands whose parameters may be groups of options, see `with_options`."""
 
-    def command(self, name: str | None = None, **settings: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    def command(self, name: str | None = None, **settings: Any) -> Callable[[F], F]:
         """Make a function a command."""
-        return lambda command: super(Commands, self).command(name, **settings)(with_options(command))
+
+        def add(command: F) -> F:
+            super(Commands, self).command(name, **settings)(with_options(command))
+            return command
+
+        return add
 
 
 def command_group(name: str, help: str) -> Commands:  # noqa: A002 - as typer calls it

@@ -57,7 +57,9 @@ GRACE_MS = 70_000
 
 
 class Child:
-    """One relay process, through all its starts."""
+    """One relay process, through all its starts; it must end when its standard input closes, and so never outlives this
+    process.
+    """
 
     def __init__(self, relay_id: str, command: Sequence[str], ready_file: Path, rng: Random) -> None:
         self.relay_id = relay_id
@@ -84,7 +86,10 @@ class Child:
         self._process = subprocess.Popen(self._command, stdin=subprocess.PIPE, env=own)
 
     def inspect(self, now_ms: int) -> int | None:
-        """Start the process again if it has ended and its pause is over."""
+        """Start the process again if it has ended and its pause is over.
+
+        Returns the exit status of a process that failed before it was ever ready: a restart would fail in the same way.
+        """
         assert self._process is not None, "not started"
         if self.ready:
             self._was_ready = self._listens = True
@@ -175,7 +180,7 @@ class Processes:
         self._hung_up = True
 
     def run(self) -> int:
-        """Start all children, watch them, and end them on request."""
+        """Start all children, watch and end them; return 0, or the exit code of a child that could not start."""
         file = None if self._ready_file is None else ReadyFile(self._ready_file)
         server = None if self._address is None else HttpServer(*self._address, self._pages)
         nothing = threading.Condition()
