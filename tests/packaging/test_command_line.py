@@ -131,10 +131,7 @@ def test_a_command_that_is_stopped_ends_in_order_wherever_the_signal_finds_it(na
 
 @pytest.mark.parametrize(
     ("words", "usage"),
-    [
-        (["plan", "check", "--help"], "timewheel plan check [OPTIONS]"),
-        (["plan", "--help"], "timewheel plan [OPTIONS]"),
-    ],
+    [(["plan", "check", "--help"], "timewheel plan check [OPTIONS]"), (["plan", "--help"], "timewheel plan [OPTIONS]")],
 )
 def test_two_words_may_be_a_command_beside_that_of_the_first(words: list[str], usage: str) -> None:
     done = CliRunner().invoke(app, words, prog_name="timewheel", env={"COLUMNS": "120", "TERM": "dumb"})

@@ -40,10 +40,7 @@ def plan(tmp_path: Path) -> Path:
 def unreached(service_url: str | None = None, file: Path | None = None) -> BrokerUnreachable:
     """The error of a command's first lookup."""
     access = Access(ConnectionOptions(service_url=service_url, connection=file).merged(), ())
-    with (
-        pytest.raises(BrokerUnreachable) as caught,
-        access.client(TOPIC, operation_timeout_seconds=1) as client,
-    ):
+    with pytest.raises(BrokerUnreachable) as caught, access.client(TOPIC, operation_timeout_seconds=1) as client:
         client.get_topic_partitions(TOPIC)
     return caught.value
 
@@ -84,10 +81,7 @@ def test_any_other_error_of_the_client_has_the_url_and_no_traceback() -> None:
     import pulsar
 
     access = Access(ConnectionOptions(service_url=UNKNOWN).merged(), ())
-    with (
-        pytest.raises(TimewheelError, match=f"^{UNKNOWN}: Pulsar error: AuthorizationError$"),
-        access.client(TOPIC),
-    ):
+    with pytest.raises(TimewheelError, match=f"^{UNKNOWN}: Pulsar error: AuthorizationError$"), access.client(TOPIC):
         raise pulsar.AuthorizationError("Pulsar error: AuthorizationError")
 
 

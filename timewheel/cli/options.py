@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import is_dataclass
 from functools import cache, wraps
+from itertools import count
 from pathlib import Path
 from typing import Annotated, Any, Final, TypeVar, get_type_hints
 
@@ -16,6 +17,7 @@ import typer
 from typer import Argument, Option
 from typer.core import TyperGroup
 
+from timewheel.core.clock import Clock, pause
 from timewheel.core.durations import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS, parse_duration
 from timewheel.core.envelope import unit_mistake
 from timewheel.core.plan import Plan
@@ -179,6 +181,18 @@ def every_ms_of(every: str) -> int:
     if every_ms < LEAST_EVERY_MS:
         raise typer.BadParameter("at least 1s", param_hint="--every")
     return every_ms
+
+
+def repeated(clock: Clock, every_ms: int | None, times: int | None = None) -> Iterator[None]:
+    """Yield once; or with an interval as often as asked, or until Ctrl-C."""
+    for number in count(1):
+        yield
+        if every_ms is None or number == times:
+            return
+        try:
+            pause(clock, every_ms)
+        except KeyboardInterrupt:
+            return
 
 
 def names_and_plans(targets: Sequence[str]) -> tuple[list[str], list[Plan]]:

@@ -22,13 +22,13 @@ from timewheel.cli.options import (
     command_group,
     entries_wait,
     every_ms_of,
+    repeated,
     type_words,
 )
 from timewheel.cli.planning import console_for
 from timewheel.cli.relay import ShadowServiceOptions, await_empty, run_service
 from timewheel.cli.terminal import STYLES, print_error, print_line, progress_bar, render, say, show_line, show_rows
 from timewheel.core.clock import SystemClock
-from timewheel.core.clock import pause as wait
 from timewheel.core.durations import parse_duration, span, spelled
 from timewheel.core.errors import AdminError, AdminMissing, PlanError, TopologyError
 from timewheel.core.escapes import timewheel_command, visible
@@ -466,23 +466,15 @@ def status(
 
     every_ms = every_ms_of(every)
     plan = plan_with_intake(plan_file)
-    access = cluster.access()
+    access, code = cluster.access(), 0
     with unseen_is_an_exit(), access.admin() as admin:
         need_shadow(admin, plan, plan_file)
-        while True:
+        for _ in repeated(admin.clock, every_ms if watch else None):
             dialer = access.dialer(access.service_url_of(plan.due_topic, admin))
             found = overview_of(admin, dialer, plan, target=str(plan_file), reached_by=cluster.words)
             render(overview_facts(found), partial(show_overview, found=found), as_json=as_json)
-            if not watch:
-                break
-            try:
-                wait(admin.clock, every_ms)
-            except KeyboardInterrupt:
-                break
-    if found.warnings:
-        raise typer.Exit(ATTENTION)
-    if found.unread:
-        raise typer.Exit(FAILED)
+            code = ATTENTION if found.warnings else FAILED if found.unread else 0
+    raise typer.Exit(code)
 
 
 def show_overview(console: Console, found: ShadowOverview) -> None:
