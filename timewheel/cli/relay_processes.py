@@ -22,7 +22,7 @@ from timewheel.events import RelayProcessEnded
 from timewheel.hooks import log_event
 from timewheel.relay.machine.backoff import Backoff
 from timewheel.relay.readiness import ReadyFile, Reported, health_pages
-from timewheel.serving import HttpServer, Page
+from timewheel.serving import HttpServer
 
 SOCKET = "NOTIFY_SOCKET"
 VARIABLES = (SOCKET, "WATCHDOG_PID", "WATCHDOG_USEC")
@@ -158,13 +158,11 @@ class Processes:
         address: tuple[str, int] | None,
         ready_file: Path | None,
         clock: Clock,
-        pages: Mapping[str, Page] | None = None,
         report_well: Callable[[], None] = lambda: None,
     ) -> None:
         self._children = tuple(children)
         self._drain_ms = drain_ms
         self._address = address
-        self._pages = {**health_pages(self._reported_of_life, self._reported_of_readiness), **(pages or {})}
         self._ready_file = ready_file
         self._clock = clock
         self._report_well = report_well
@@ -182,7 +180,8 @@ class Processes:
     def run(self) -> int:
         """Start all children, watch and end them; return 0, or the exit code of a child that could not start."""
         file = None if self._ready_file is None else ReadyFile(self._ready_file)
-        server = None if self._address is None else HttpServer(*self._address, self._pages)
+        pages = health_pages(self._reported_of_life, self._reported_of_readiness)
+        server = None if self._address is None else HttpServer(*self._address, pages)
         nothing = threading.Condition()
         try:
             for child in self._children:
