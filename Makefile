@@ -91,18 +91,13 @@ docs: $(DEV_READY) ## build the site of all pages and public names in build/site
 	@echo "open build/site/index.html; for the search: $(PY) -m http.server --directory build/site"
 
 docs-tables: $(DEV_READY) ## write the tables of events, commands, findings, errors, signs of trouble, a relay's states and evidence into docs
-	@$(PY) -m tests.support.events_table
+	@$(PY) -m tests.support.tables
 	@$(PY) -m tests.support.machine_table
 	@$(PY) -m tests.support.consumer_table
-	@$(PY) -m tests.support.commands_table
-	@$(PY) -m tests.support.findings_table
-	@$(PY) -m tests.support.errors_table
 	@$(PY) -m tests.support.runbook
-	@$(PY) -m tests.support.metrics_table
-	@$(PY) -m tests.support.dashboard
 	@$(PY) -m tests.support.specification_vectors
 	@$(PY) -m tests.support.evidence
-	@git --no-pager diff --stat -- docs/events.md docs/commands.md docs/evidence.md docs/how-to/check-a-setup.md docs/explanation/shadows.md docs/reference.md docs/runbook docs/how-to/metrics.md docs/state-machines.txt docs/specification-vectors.json monitoring
+	@git --no-pager diff --stat -- docs/events.md docs/commands.md docs/evidence.md docs/how-to/check-a-setup.md docs/explanation/shadows.md docs/reference.md docs/runbook docs/how-to/metrics.md docs/state-machines.txt docs/specification-vectors.json
 
 constraints: need-python ## pin all dependencies afresh, from a clean environment (Spark included: 400 MB)
 	@work=$$(mktemp -d); trap 'rm -rf "$$work"' EXIT; \

@@ -23,8 +23,7 @@ from types import ModuleType
 
 import benchmarks
 from benchmarks.machine import load, processor, short
-from benchmarks.page import merged, section, title
-from benchmarks.result import Result
+from benchmarks.result import Result, merged, section, title
 from timewheel.testing.settings import version_asked_for
 
 DOCS = Path(__file__).parent.parent / "docs" / "benchmarks.md"
@@ -56,7 +55,6 @@ def measured(module: ModuleType, command: str) -> str:
 
 
 def main(arguments: Iterable[str] | None = None) -> int:
-    """Run them; 1 if a goal was missed."""
     asked = questions()
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"which; all if none is given: {', '.join(asked)}")

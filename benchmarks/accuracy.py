@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
     from timewheel.spark_planner import Cells
 
-__all__ = ["HAS_NO_GAPS", "LARGE_GAPS", "PLANS", "ROWS", "Comparison", "compared", "main", "uniform_peak"]
 
 ROWS: Mapping[str, int] = {
     "mixture": 650_000,
@@ -86,7 +85,6 @@ class Comparison:
 
     @property
     def allowed(self) -> float:
-        """The greatest error, in gaps."""
         return SHARE * (self.exact if self.exact > LARGE_GAPS else self.uniform)
 
     @property
@@ -108,13 +106,6 @@ def uniform_peak(timers: float, span_ms: float, longest_ms: float) -> float:
 
 
 def compared(workload: str, cells: Cells, exact_of: Callable[[Plan], int]) -> Iterator[Comparison]:
-    """Every plan on a workload.
-
-    Args:
-        workload: Its name.
-        cells: Its statistic.
-        exact_of: Counts the peak of a plan on it.
-    """
     from timewheel.spark_planner import Constraints, evaluate  # noqa: PLC0415 - the planner is an extra
     from timewheel.spark_planner.choice.choose import assess, coarse_cells  # noqa: PLC0415
 
@@ -133,14 +124,12 @@ def compared(workload: str, cells: Cells, exact_of: Callable[[Plan], int]) -> It
 
 
 def survey_of(frame: DataFrame) -> Cells:
-    """The planner's one pass."""
     from timewheel.spark_planner import survey  # noqa: PLC0415 - the planner is an extra
 
     return survey(frame).cells("")
 
 
 def main(quick: bool = False) -> list[Result]:
-    """Ask it of every workload."""
     from timewheel.spark_planner import local_session  # noqa: PLC0415 - the planner is an extra
 
     spark = local_session(cores=CORES)

@@ -14,17 +14,15 @@ that was certain; a million read within 5 s.
 
 from __future__ import annotations
 
-import argparse
 import random
 import resource
-import statistics
 import threading
 import time
 from functools import partial
 from typing import Any
 
 from benchmarks.lateness import Clocked, due_times_ms
-from benchmarks.result import Result, table
+from benchmarks.result import Result, alone, medians_in_turns, rate_rows, table
 from benchmarks.service import connected, now_ms, provisioned, service
 from timewheel.client.cancellation_log import PACK_PROPERTY, CancellationLog
 from timewheel.client.hooks import Hooks
@@ -67,7 +65,6 @@ def cancellation_others(client: Any, plan: Plan, count: int) -> None:
 
 
 def rate(client: Any, broker: Broker, timers: int, *, cancel: Cancel | None, live: int) -> float:
-    """Timers a second that one consumer handles of a backlog."""
     plan = provisioned(broker, "cancel", cancel=cancel)
     with DelayedProducer(client, plan) as producer:
         for _ in range(timers):
@@ -97,28 +94,14 @@ def rate(client: Any, broker: Broker, timers: int, *, cancel: Cancel | None, liv
 
 
 def handling(client: Any, broker: Broker, timers: int, live: int, rounds: int) -> list[Result]:
-    """The first question."""
     ways: dict[str, dict[str, Any]] = {
         "without [cancel]": {"cancel": None, "live": 0},
         "with [cancel]": {"cancel": Cancel(), "live": 0},
         f"and {live:,} live cancellations": {"cancel": Cancel(), "live": live},
     }
-    rates: dict[str, list[float]] = {way: [] for way in ways}
-    for number in range(rounds):
-        for way in list(ways)[:: 1 if number % 2 else -1]:
-            rates[way].append(rate(client, broker, timers, **ways[way]))
-    medians = {way: statistics.median(found) for way, found in rates.items()}
-    before = medians["without [cancel]"]
-    return [
-        Result(
-            question="handling",
-            subject=way,
-            figures={"timers/s": median, "ratio": median / before, "rounds": rounds},
-            goal="" if way == "without [cancel]" else f"ratio at least {GOAL_RATE}",
-            met=None if way == "without [cancel]" else median / before >= GOAL_RATE,
-        )
-        for way, median in medians.items()
-    ]
+    plays = {way: partial(rate, client, broker, timers, **options) for way, options in ways.items()}
+    goals = dict.fromkeys(list(ways)[1:], GOAL_RATE)
+    return rate_rows("handling", medians_in_turns(plays, rounds), goals, rounds)
 
 
 class Cancelling:
@@ -137,7 +120,6 @@ class Cancelling:
             self._timers.append((timer.due_ms - self._random.randint(*CLOSE_MS), timer))
 
     def run(self) -> None:
-        """Cancel each in its time."""
         for at_ms, timer in sorted(self._timers):
             time.sleep(max(at_ms - now_ms(), 0) / 1_000)
             self._producer.cancel_async(timer, partial(self._reported, timer.id))
@@ -185,7 +167,6 @@ def lateness(client: Any, broker: Broker, timers: int) -> Result:
 
 
 def start(client: Any, broker: Broker, live: int) -> Result:
-    """The third question."""
     plan = provisioned(broker, "cancel-start", cancel=Cancel())
     cancellation_others(client, plan, live)
     before_kb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
@@ -210,7 +191,6 @@ def start(client: Any, broker: Broker, live: int) -> Result:
 
 
 def main(quick: bool = False) -> list[Result]:
-    """Ask all three; quick: fewer timers and cancellations."""
     timers, live, many, rounds = (2_000, 10_000, 100_000, 1) if quick else (20_000, 100_000, 1_000_000, ROUNDS)
     with service() as broker, connected(broker) as client:
         # The start first: memory that was used before would be used again.
@@ -225,6 +205,4 @@ def main(quick: bool = False) -> list[Result]:
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--quick", action="store_true", help="fewer timers and cancellations")
-    main(parser.parse_args().quick)
+    alone(main)

@@ -19,8 +19,17 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.mixture import write_mixture
-from benchmarks.planner import QUICK_SIZES, RIVALS, SIZES, cells_of, on_the_same_cores, session, timed, tools
+from benchmarks.planner import (
+    QUICK_SIZES,
+    RIVALS,
+    SIZES,
+    cells_of,
+    on_the_same_cores,
+    session,
+    timed,
+    tools,
+    write_mixture,
+)
 from benchmarks.result import Result, table
 
 __all__ = ["main", "tools"]
@@ -86,7 +95,6 @@ def side_by_side(spark: Any, duckdb: Any, path: Path, rows: int, rounds: int) ->
 
 
 def main(quick: bool = False, *, sizes: Sequence[int] | None = None) -> list[Result]:
-    """Ask; quick: two small sizes, once."""
     results: list[Result] = []
     with tempfile.TemporaryDirectory(prefix="timewheel-bench-cells-") as folder, on_the_same_cores() as duckdb:
         spark = session()

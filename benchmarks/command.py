@@ -19,9 +19,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from benchmarks.footprint import JVM, WORKERS, watched
-from benchmarks.mixture import write_mixture
-from benchmarks.planner import QUICK_SIZES, SIZES, on_the_same_cores, tools
+from benchmarks.planner import JVM, QUICK_SIZES, SIZES, WORKERS, on_the_same_cores, tools, watched, write_mixture
 from benchmarks.result import Result, table
 
 __all__ = ["main", "tools"]
@@ -35,7 +33,6 @@ COMMAND_MB = "Python MB"
 
 
 def run(path: Path, plan: Path) -> tuple[float, dict[str, float]]:
-    """Seconds, and the most memory."""
     # By name of the module: the command need not be on the path.
     command = [sys.executable, "-m", "timewheel", "plan", str(path), "-o", str(plan)]
     command += ["--due-topic", "persistent://public/default/bench", "--subscription", "bench"]
@@ -49,7 +46,6 @@ def run(path: Path, plan: Path) -> tuple[float, dict[str, float]]:
 
 
 def main(quick: bool = False, *, sizes: Sequence[int] | None = None) -> list[Result]:
-    """Ask; quick: two small sizes."""
     results: list[Result] = []
     first: dict[str, float] = {}
     wanted = sorted(sizes or (QUICK_SIZES if quick else SIZES))

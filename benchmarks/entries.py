@@ -10,14 +10,13 @@ Goals: at most 1.15 entries a timer, and the planner within 5 % of the entries t
 
 from __future__ import annotations
 
-import argparse
 import threading
 import time
 from typing import Any
 
 import numpy as np
 
-from benchmarks.result import Result, table
+from benchmarks.result import Result, alone, table
 from benchmarks.service import connected, now_ms, provisioned, service
 from timewheel.broker.admin import AdminClient
 from timewheel.core import BrokerProfile, Envelope, Hold, Plan, Router, Tiered
@@ -113,7 +112,6 @@ def play(client: Any, plan: Plan, seconds: int) -> Sender:
 
 
 def main(quick: bool = False) -> list[Result]:
-    """Play it once."""
     with service() as broker, connected(broker) as client, AdminClient(broker.admin_url) as admin:
         plan = provisioned(broker, "entries", TIERS, guard_ms=GUARD_MS, max_delay_ms=2 * LONGEST_MS)
         sender = play(client, plan, QUICK_SECONDS if quick else SECONDS)
@@ -147,6 +145,4 @@ def main(quick: bool = False) -> list[Result]:
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--quick", action="store_true")
-    main(parser.parse_args().quick)
+    alone(main)

@@ -10,14 +10,13 @@ needs, at least 0.95.
 
 from __future__ import annotations
 
-import argparse
 import asyncio
-import statistics
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
-from benchmarks.result import Result, table
+from benchmarks.result import Result, alone, medians_in_turns, rate_rows, table
 from benchmarks.service import connected, provisioned, service
 from timewheel.consumers import AsyncDelayedConsumer, DelayedConsumer, DelayedMessage, Middleware, RetryPolicy
 from timewheel.core import Plan
@@ -53,14 +52,12 @@ class Countdown:
 
     @property
     def rate(self) -> float:
-        """Timers a second."""
         if self._left:
             raise RuntimeError(f"{self._left} of {self._timers} timers did not come")
         return self._timers / (self._ended_s - self._began_s)
 
 
 def on_threads(workers: int = 1, **options: Any) -> Way:
-    """A plain function on worker threads."""
 
     def play(client: Any, plan: Plan, timers: int) -> float:
         with DelayedConsumer(client, plan, "bench", receiver_queue_size=QUEUE, **options) as consumer:
@@ -84,7 +81,6 @@ def coroutines_of_threads(client: Any, plan: Plan, timers: int) -> float:
 
 
 def on_a_loop(client: Any, plan: Plan, timers: int) -> float:
-    """An ``async def`` under `AsyncDelayedConsumer`."""
 
     async def play() -> float:
         async with AsyncDelayedConsumer(client, plan, "bench", receiver_queue_size=QUEUE) as consumer:
@@ -108,38 +104,26 @@ WAYS: dict[str, tuple[Way, float | None]] = {
     "1 worker, an empty Middleware": (on_threads(middleware=[Middleware()]), GOAL_SEAM),
     "1 worker, a RetryPolicy": (on_threads(retry=RetryPolicy()), GOAL_SEAM),
 }
-BASE = next(iter(WAYS))
 
 
 def main(quick: bool = False) -> list[Result]:
-    """Ask; quick: fewer timers and rounds."""
     timers, rounds = (4_000, 1) if quick else (40_000, ROUNDS)
-    rates: dict[str, list[float]] = {way: [] for way in WAYS}
     with service() as broker, connected(broker) as client:
-        for number in range(rounds):
-            for name in list(WAYS)[:: 1 if number % 2 else -1]:
-                plan = provisioned(broker, "handlers", retry="RetryPolicy" in name)
-                with DelayedProducer(client, plan) as producer:
-                    for _ in range(timers):
-                        producer.send_async(b"x" * 100, lambda *_: None)
-                    producer.flush()
-                rates[name].append(WAYS[name][0](client, plan, timers))
-    medians = {name: statistics.median(found) for name, found in rates.items()}
-    results = [
-        Result(
-            question="handlers",
-            subject=name,
-            figures={"timers/s": median, "ratio": median / medians[BASE], "rounds": rounds},
-            goal="" if goal is None else f"ratio at least {goal}",
-            met=None if goal is None else median / medians[BASE] >= goal,
-        )
-        for (name, (_, goal)), median in zip(WAYS.items(), medians.values(), strict=True)
-    ]
+
+        def rate(name: str) -> float:
+            plan = provisioned(broker, "handlers", retry="RetryPolicy" in name)
+            with DelayedProducer(client, plan) as producer:
+                for _ in range(timers):
+                    producer.send_async(b"x" * 100, lambda *_: None)
+                producer.flush()
+            return WAYS[name][0](client, plan, timers)
+
+        rates = medians_in_turns({name: partial(rate, name) for name in WAYS}, rounds)
+    goals = {name: goal for name, (_, goal) in WAYS.items() if goal is not None}
+    results = rate_rows("handlers", rates, goals, rounds)
     print(table(results), flush=True)
     return results
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--quick", action="store_true", help="fewer timers and rounds")
-    main(parser.parse_args().quick)
+    alone(main)

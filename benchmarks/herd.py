@@ -25,9 +25,8 @@ from typing import Any, NamedTuple
 import psutil
 import pulsar
 
-from benchmarks.relays import peak_mb, running_relays
 from benchmarks.result import Result, table
-from benchmarks.service import connected, now_ms, provisioned, service
+from benchmarks.service import connected, now_ms, peak_mb, provisioned, running_relays, service
 from timewheel.consumers import DelayedConsumer, DelayedMessage
 from timewheel.core import Native, Plan, Tiered
 from timewheel.errors import TimewheelError
@@ -157,7 +156,6 @@ class Clocked:
 
 
 def read_raw(client: Any, plan: Plan, clocked: Clocked, ready: Callable[[], None], patience_ms: int) -> None:
-    """By the client's own Shared consumer."""
     consumer = client.subscribe(plan.due_topic, "bench", consumer_type=pulsar.ConsumerType.Shared)
     ready()
     with suppress(pulsar.Timeout):
@@ -172,7 +170,6 @@ def read_raw(client: Any, plan: Plan, clocked: Clocked, ready: Callable[[], None
 
 
 def read_ours(client: Any, plan: Plan, clocked: Clocked, ready: Callable[[], None], patience_ms: int) -> None:
-    """By a `DelayedConsumer`."""
     with DelayedConsumer(client, plan, "bench") as consumer:
         ready()
         with suppress(TimeoutError):
@@ -219,7 +216,6 @@ def play(broker: Broker, reader: Reader, plan: Plan, size: Size, send: Callable[
 
 
 def send_raw(client: Any, plan: Plan, dues_ms: array.array[int]) -> None:
-    """By `deliver_at`."""
     producer = client.create_producer(plan.due_topic, block_if_queue_full=True)
     for number, due_ms in enumerate(dues_ms):
         properties = {"number": str(number), "due": str(due_ms)}
@@ -229,7 +225,6 @@ def send_raw(client: Any, plan: Plan, dues_ms: array.array[int]) -> None:
 
 
 def send_ours(client: Any, plan: Plan, dues_ms: array.array[int]) -> None:
-    """By a `DelayedProducer`."""
     refused = threading.Event()
 
     def sent(error: TimewheelError | None, _: Timer) -> None:
@@ -273,7 +268,6 @@ def result(subject: str, seen: Seen, size: Size, raw: Seen | None = None, relay_
 
 
 def main(quick: bool = False) -> list[Result]:
-    """Play both ways."""
     size = QUICK if quick else FULL
     with service() as broker, connected(broker) as client:
         plan = provisioned(broker, "herd-raw", Native(), partitions=PARTITIONS)

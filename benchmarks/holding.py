@@ -14,9 +14,8 @@ from typing import Any
 
 import psutil
 
-from benchmarks.relays import cpu_s, running_relays
 from benchmarks.result import Result, table
-from benchmarks.service import connected, now_ms, provisioned, service
+from benchmarks.service import connected, cpu_s, now_ms, provisioned, running_relays, service
 from timewheel.core import Envelope, Tiered
 from timewheel.core.names import partition_topic
 from timewheel.core.topology import topology
@@ -65,7 +64,6 @@ def at_rest(process: psutil.Process, idle_s: float) -> float:
 
 
 def main(quick: bool = False) -> list[Result]:
-    """Start it and look."""
     with service() as broker, connected(broker) as client:
         plan = provisioned(
             broker, "holding", TIERS, partitions=QUICK_PARTITIONS if quick else PARTITIONS, max_delay_ms=60 * DAY_MS

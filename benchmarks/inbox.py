@@ -13,7 +13,6 @@ Goals: at most 3 times the two writes, which have no index to keep, and at most 
 
 from __future__ import annotations
 
-import argparse
 import itertools
 import random
 import sqlite3
@@ -29,7 +28,7 @@ import psycopg
 import redis
 import sqlalchemy
 
-from benchmarks.result import Result, table
+from benchmarks.result import Result, alone, table
 from tests.support.postgres_server import postgres_server
 from tests.support.redis_server import redis_server
 from timewheel.consumers.inbox import Answer, Inbox, MemoryInbox, Owners, RedisInbox, SqlInbox, SqliteInbox, inbox_key
@@ -53,12 +52,10 @@ IN_MEMORY = "in memory"
 
 
 def tools() -> str:
-    """What was measured with."""
     return f"SQLite {sqlite3.sqlite_version}, redis-py {redis.__version__}, psycopg {psycopg.__version__}"
 
 
 def timed_us(work: Work, key: str) -> float:
-    """Of one call."""
     began_ns = time.perf_counter_ns()
     work(key)
     return (time.perf_counter_ns() - began_ns) / 1_000
@@ -78,7 +75,6 @@ def in_turns(works: dict[str, Work], keys: int) -> dict[str, list[float]]:
 
 
 def once(inbox: Inbox) -> Work:
-    """A claim and its done."""
     owners = Owners(random.Random(SEED))
 
     def work(key: str) -> None:
@@ -91,7 +87,6 @@ def once(inbox: Inbox) -> Work:
 
 
 def again(inbox: Inbox) -> Work:
-    """A claim of what is done."""
 
     def work(key: str) -> None:
         if inbox.claim(key, "another", LEASE_MS).answer is not Answer.DONE:
@@ -101,7 +96,6 @@ def again(inbox: Inbox) -> Work:
 
 
 def bare_sqlite(file: Path, synchronous: str) -> tuple[sqlite3.Connection, Work]:
-    """Two transactions of one row."""
     connection = sqlite3.connect(file, isolation_level=None)
     connection.execute("PRAGMA journal_mode = WAL")
     connection.execute(f"PRAGMA synchronous = {synchronous}")
@@ -115,7 +109,6 @@ def bare_sqlite(file: Path, synchronous: str) -> tuple[sqlite3.Connection, Work]
 
 
 def bare_redis(client: redis.Redis) -> Work:
-    """Two writes."""
 
     def work(key: str) -> None:
         client.set("bare:" + key, "claimed", px=LEASE_MS)
@@ -125,7 +118,6 @@ def bare_redis(client: redis.Redis) -> Work:
 
 
 def bare_memory() -> Work:
-    """Two entries."""
     states: dict[str, str] = {}
 
     def work(key: str) -> None:
@@ -154,7 +146,6 @@ def claim_stores(folder: Path) -> Iterator[dict[str, tuple[Inbox, Work]]]:
 
 
 def row(question: str, subject: str, took: dict[str, list[float]], goal: float | None, **more: float) -> Result:
-    """Ours beside the bare one."""
     bare, ours = (statistics.median(took[name]) for name in ("bare", "ours"))
     return Result(
         question=question,
@@ -173,7 +164,6 @@ def row(question: str, subject: str, took: dict[str, list[float]], goal: float |
 
 
 def claims(folder: Path, keys: int) -> list[Result]:
-    """The first question."""
     results = []
     with claim_stores(folder) as stores:
         for name, (inbox, bare) in stores.items():
@@ -208,7 +198,6 @@ TABLE = "CREATE TABLE effects (key TEXT NOT NULL)"
 
 @contextmanager
 def databases(folder: Path) -> Iterator[dict[str, dict[str, Work]]]:
-    """By name the two transactions."""
     with ExitStack() as stack:
         plain = stack.enter_context(closing(sqlite3.connect(folder / "plain")))
         plain.execute("PRAGMA journal_mode = WAL")
@@ -233,7 +222,6 @@ def databases(folder: Path) -> Iterator[dict[str, dict[str, Work]]]:
 
 
 def transactions(folder: Path, keys: int) -> list[Result]:
-    """The second question."""
     with databases(folder) as found:
         return [
             row("a record in the user's own transaction", name, in_turns(works, keys), GOAL_TRANSACTION)
@@ -242,7 +230,6 @@ def transactions(folder: Path, keys: int) -> list[Result]:
 
 
 def main(quick: bool = False) -> list[Result]:
-    """Ask both; quick: few keys."""
     keys = QUICK_KEYS if quick else KEYS
     with tempfile.TemporaryDirectory(prefix="timewheel-bench-inbox-") as folder:
         found = [claims(Path(folder), keys), transactions(Path(folder), keys)]
@@ -252,6 +239,4 @@ def main(quick: bool = False) -> list[Result]:
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--quick", action="store_true", help="fewer keys")
-    main(parser.parse_args().quick)
+    alone(main)

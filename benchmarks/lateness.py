@@ -12,18 +12,14 @@ Goal: p99 at most 20 ms, none early, for both of ours.
 
 from __future__ import annotations
 
-import argparse
-import json
 import random
 import threading
 from collections.abc import Callable
-from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
 import pulsar
 
-from benchmarks.result import Result, table
+from benchmarks.result import Result, alone, table
 from benchmarks.service import connected, now_ms, provisioned, service
 from timewheel.consumers import DelayedConsumer, DelayedMessage
 from timewheel.core import Native, Scheme, Tiered
@@ -100,7 +96,6 @@ def due_times_ms(timers: int) -> list[int]:
 
 
 def raw(client: Any, broker: Broker, timers: int) -> Result:
-    """Plain delayed delivery."""
     plan = provisioned(broker, "raw")
     consumer = client.subscribe(plan.due_topic, "bench", consumer_type=pulsar.ConsumerType.Shared)
     producer = client.create_producer(plan.due_topic, block_if_queue_full=True)
@@ -148,7 +143,6 @@ WAYS: tuple[Way, ...] = (
 
 
 def main(quick: bool = False) -> list[Result]:
-    """Measure all ways and print a table; quick: fewer timers."""
     timers = 1_000 if quick else 6_000
     with service() as broker, connected(broker) as client:
         results = [way(client, broker, timers) for way in WAYS]
@@ -157,10 +151,4 @@ def main(quick: bool = False) -> list[Result]:
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--quick", action="store_true", help="fewer timers")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="where to write the results")
-    arguments = parser.parse_args()
-    found = main(arguments.quick)
-    if arguments.json:
-        arguments.json.write_text(json.dumps([asdict(result) for result in found], indent=2) + "\n", encoding="utf-8")
+    alone(main)

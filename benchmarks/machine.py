@@ -7,8 +7,6 @@ import platform
 import re
 from pathlib import Path
 
-__all__ = ["load", "processor", "short"]
-
 
 def processor() -> str:
     """The processor's name and how many cores there are."""
@@ -29,5 +27,4 @@ def short(machine: str) -> str:
 
 
 def load() -> str:
-    """The load average of the last minute."""
     return f"{os.getloadavg()[0]:.1f}" if hasattr(os, "getloadavg") else "unknown"

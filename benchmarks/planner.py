@@ -36,17 +36,190 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from benchmarks.footprint import PYTHON, watched
-from benchmarks.mixture import BEGIN_MS, DAYS, LONGEST_MS, write_mixture
-from benchmarks.result import Result, table
-from timewheel.core import DAY_MS, HOUR_MS, Calendar, Native, Plan, Tiered
+import numpy as np
+import psutil
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from benchmarks.result import Result, table, write_rows
+from timewheel.core import DAY_MS, HOUR_MS, MINUTE_MS, Calendar, Native, Plan, Tiered
+from timewheel.core.steps import Step, steps
+
+DRIVER: str = "driver MB"
+WORKERS: str = "workers MB"
+PYTHON: str = "Python MB"
+JVM: str = "JVM MB"
+"""This process; Python processes below it; those two together at one moment; Java below it."""
+POLL_S = 0.1
+
+
+@contextmanager
+def watched() -> Iterator[dict[str, float]]:
+    """Look at this process and all below it until the block ends; the figures grow meanwhile.
+
+    In megabytes of the proportional set size: pages that processes share, as forks do, count once.
+    """
+    most = dict.fromkeys((DRIVER, WORKERS, PYTHON, JVM), 0.0)
+    is_over = threading.Event()
+
+    def watch() -> None:
+        over = False
+        while not over:
+            over = is_over.is_set()  # then this is the last look: at what the block has left
+            now = dict.fromkeys(most, 0.0)
+            for process in [psutil.Process(), *psutil.Process().children(recursive=True)]:
+                try:
+                    own_mb = process.memory_full_info().pss / 1e6
+                    kind = DRIVER if process == psutil.Process() else JVM if "java" in process.name() else WORKERS
+                except psutil.Error:
+                    continue  # it has just ended
+                now[kind] += own_mb
+            now[PYTHON] = now[DRIVER] + now[WORKERS]
+            most.update({kind: max(before, now[kind]) for kind, before in most.items()})
+            is_over.wait(POLL_S)
+
+    watcher = threading.Thread(target=watch, daemon=True)
+    watcher.start()
+    try:
+        yield most
+    finally:
+        is_over.set()
+        watcher.join()
+
+
+SEED = 7
+DAYS = 14
+BEGIN_MS = 1_767_225_600_000
+LONGEST_MS = 7 * DAY_MS
+"""Of the uniform delays; the others are shorter but for one in 10**400."""
+ROW_GROUP_ROWS = 1 << 20
+PAYLOAD_BYTES = 200
+
+
+def write_mixture(path: Path, rows: int) -> Path:
+    """Write so many timers in order of sends, a row group at a time, as `columns.HISTORY_SCHEMA` has them.
+
+    14 days whatever their number; 90 % of the delays exponential with a mean of 10 minutes, 10 % uniform from 1 hour to
+    7 days.
+    """
+    rng = np.random.default_rng(SEED)
+    writer: Any = None
+    for first in range(0, rows, ROW_GROUP_ROWS):
+        count = min(ROW_GROUP_ROWS, rows - first)
+        # A stretch of time in proportion to its rows, so that all stretches together are one even stream in order.
+        low_ms, high_ms = (BEGIN_MS + DAYS * DAY_MS * at // rows for at in (first, first + count))
+        publish_ms = np.sort(rng.integers(low_ms, high_ms, count))
+        delay_ms = np.where(
+            rng.random(count) < 0.9, rng.exponential(10 * MINUTE_MS, count), rng.uniform(HOUR_MS, LONGEST_MS, count)
+        ).astype(np.int64)
+        group = pa.table(
+            {
+                "publish_ms": publish_ms,
+                "due_ms": publish_ms + delay_ms,
+                "size_bytes": np.full(count, PAYLOAD_BYTES, np.int64),
+                "key": pa.nulls(count, pa.string()),
+                "topic": pa.array([""] * count),
+            }
+        )
+        writer = writer or pq.ParquetWriter(path, group.schema)
+        writer.write_table(group)
+    writer.close()
+    return path
+
+
+Query = Callable[[], int]
+"""Runs once, and returns the peak."""
+
+
+def duckdb_query(connection: Any, path: Path, plan: Plan, step_ms: int, *, trusts_order: bool = False) -> Query:
+    """The peak of one due partition, by SQL.
+
+    Args:
+        connection: Of DuckDB, its threads set.
+        path: The Parquet file.
+        plan: With one due topic; its arrivals are in the order of sends if it has no hops.
+        step_ms: Distance of the moments.
+        trusts_order: Do not sort: right only if the file is in order, which nobody looks at.
+    """
+    released = "publish_ms"
+    ways = ["way_0 as (select publish_ms, due_ms, publish_ms as at_ms, file_row_number from read_parquet($path,"
+            " file_row_number = true))"]  # fmt: skip
+    for number, step in enumerate(steps(plan)[:-1]):
+        ways.append(
+            f"way_{number + 1} as (select publish_ms, due_ms, {_sql_release(step)} as at_ms, file_row_number"
+            f" from way_{number})"
+        )
+        released = "at_ms, publish_ms"
+    order = "" if trusts_order else f"order by {released}, file_row_number"
+    # Whole numbers of ours only; what comes from outside, the path, is a parameter.
+    text = f"""
+        with {", ".join(ways)},
+        neighbours as (
+            select greatest(due_ms, at_ms) as after, lag(greatest(due_ms, at_ms)) over ({order}) as before
+            from way_{len(ways) - 1}),
+        ranges as (select after, before from neighbours where after < before),
+        changes as (
+            select unnest([(after + {step_ms - 1}) // {step_ms}, (before + {step_ms - 1}) // {step_ms}]) as moment,
+                unnest([1, -1]) as change
+            from ranges),
+        summed as (select moment, sum(change) as change from changes group by moment)
+        select max(gaps) from (select sum(change) over (order by moment) as gaps from summed)"""
+
+    def run() -> int:
+        return int(connection.execute(text, {"path": str(path)}).fetchone()[0] or 0)
+
+    return run
+
+
+def polars_query(path: Path, plan: Plan, step_ms: int, *, trusts_order: bool = False) -> Query:
+    """The same by Polars; arguments as for `duckdb_query`."""
+    import polars as pl  # noqa: PLC0415 - its threads are set in the environment before it is imported
+
+    def run() -> int:
+        rows = pl.scan_parquet(path).select("publish_ms", "due_ms", at_ms=pl.col("publish_ms"))
+        for step in steps(plan)[:-1]:
+            rows = rows.with_columns(at_ms=_polars_release(step))
+        if not trusts_order:
+            rows = rows.sort("at_ms", "publish_ms", maintain_order=True)
+        acknowledged = pl.max_horizontal("due_ms", "at_ms")
+        ranges = rows.select(after=acknowledged, before=acknowledged.shift(1)).filter(
+            pl.col("after") < pl.col("before")
+        )
+        changes = [
+            ranges.group_by(moment=(pl.col(column) + (step_ms - 1)) // step_ms).agg(
+                change=sign * pl.len().cast(pl.Int64)
+            )
+            for column, sign in (("after", 1), ("before", -1))
+        ]
+        summed = pl.concat(changes).group_by("moment").agg(pl.col("change").sum()).sort("moment")
+        return int(summed.select(pl.col("change").cum_sum().max()).collect().item() or 0)
+
+    return run
+
+
+def _sql_release(step: Step) -> str:
+    if step.kind == "slot":
+        release = f"due_ms // {step.slot_ms} * {step.slot_ms} - {step.headstart_ms}"
+        return f"greatest(at_ms, {release})"
+    spare = f"(due_ms - at_ms - {step.min_remaining_ms})"
+    return f"at_ms + case when {spare} >= 0 then ({spare} // {step.stay_ms} + 1) * {step.stay_ms} else 0 end"
+
+
+def _polars_release(step: Step) -> Any:
+    import polars as pl  # noqa: PLC0415 - see polars_query
+
+    if step.kind == "slot":
+        return pl.max_horizontal("at_ms", pl.col("due_ms") // step.slot_ms * step.slot_ms - step.headstart_ms)
+    spare = pl.col("due_ms") - pl.col("at_ms") - step.min_remaining_ms
+    return pl.col("at_ms") + pl.when(spare >= 0).then((spare // step.stay_ms + 1) * step.stay_ms).otherwise(0)
+
 
 SHOWN = frozenset(("x DuckDB", "x ours", "pays from, plans", "Python MB"))
 """Figures of the page of the docs."""
@@ -83,7 +256,6 @@ TIERS = Plan(
 
 
 def tools() -> str:
-    """Whose versions the figures depend on."""
     names = {"pyspark": "Spark", "duckdb": "DuckDB", "polars": "Polars"}
     return ", ".join(f"{name} {importlib.metadata.version(package)}" for package, name in names.items())
 
@@ -138,7 +310,7 @@ def count_natively(spark: Any, duckdb: Any, path: Path, rows: int, rounds: int) 
 
 def rival_query(name: str, duckdb: Any, path: Path, plan: Plan, *, trusts_order: bool = False) -> Callable[[], int]:
     """The exact count of one due partition, by name."""
-    from benchmarks.rivals import duckdb_query, polars_query  # noqa: PLC0415 - Polars' threads are set by now
+    from benchmarks.planner import duckdb_query, polars_query  # noqa: PLC0415 - Polars' threads are set by now
 
     if name == "DuckDB":
         return duckdb_query(duckdb, path, plan, STEP_MS, trusts_order=trusts_order)
@@ -206,7 +378,6 @@ def best_of_all(
 
 
 def cells_of(spark: Any, path: Path) -> Any:
-    """The planner's one pass over a history of one topic."""
     from timewheel.spark_planner import ColumnMapping  # noqa: PLC0415
     from timewheel.spark_planner.history.read import assessed  # noqa: PLC0415
     from timewheel.spark_planner.summary.statistic import statistic_of  # noqa: PLC0415 - see count_natively
@@ -303,7 +474,6 @@ def verdict(results: Sequence[Result], sizes: Sequence[int]) -> list[Result]:
 
 
 def session() -> Any:
-    """Spark on as many cores as the others get."""
     from timewheel.spark_planner import local_session  # noqa: PLC0415 - the planner is an extra
 
     return local_session(cores=CORES)
@@ -329,19 +499,16 @@ def on_the_same_cores() -> Iterator[Any]:
 
 
 def rounds_of(rows: int) -> int:
-    """How often each way is timed."""
     return ROUNDS if rows < FEWER_FROM_ROWS else FEWER_ROUNDS
 
 
 def timed(work: Callable[[], object]) -> float:
-    """Seconds."""
     began_s = time.perf_counter()
     work()
     return time.perf_counter() - began_s
 
 
 def main(quick: bool = False, *, sizes: Sequence[int] | None = None, parts: Sequence[str] = PARTS) -> list[Result]:
-    """Ask the three questions; quick: two small sizes, which no goal is about."""
     missing = [name for name in ("pyspark", "duckdb", "polars") if importlib.util.find_spec(name) is None]
     if missing:
         raise SystemExit(
@@ -387,5 +554,4 @@ if __name__ == "__main__":
     else:
         found = main(arguments.quick, sizes=arguments.rows, parts=arguments.parts)
         if arguments.json:
-            rows_found = [asdict(result) for result in found]
-            arguments.json.write_text(json.dumps(rows_found, indent=2) + "\n", encoding="utf-8")
+            write_rows(arguments.json, found)

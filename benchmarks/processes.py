@@ -13,9 +13,8 @@ from typing import Any, NamedTuple
 
 import psutil
 
-from benchmarks.relays import cpu_s, running_relays
 from benchmarks.result import Result, table
-from benchmarks.service import connected, now_ms, provisioned, service
+from benchmarks.service import connected, cpu_s, now_ms, provisioned, running_relays, service
 from timewheel.broker.admin import AdminClient
 from timewheel.core import Envelope, Tiered
 from timewheel.core.names import RELAY_SUBSCRIPTION, partition_topic
@@ -54,11 +53,6 @@ def fill(client: Any, topic: str, timers: int, release_ms: int) -> None:
 
 
 def play(broker: Broker, client: Any, admin: AdminClient, processes: int, timers: int) -> tuple[float, Cpu]:
-    """Move them.
-
-    Returns:
-        Seconds, and CPU seconds.
-    """
     plan = provisioned(broker, f"processes-{processes}", TIERS, partitions=PARTITIONS, max_delay_ms=60 * DAY_MS)
     tier = max(topology(plan, now_ms()).holding, key=lambda topic: topic.step.stay_ms).name
     release_ms = now_ms() + READY_MS
@@ -81,7 +75,6 @@ def play(broker: Broker, client: Any, admin: AdminClient, processes: int, timers
 
 
 def main(quick: bool = False) -> list[Result]:
-    """Play it with each number of processes."""
     timers, found = QUICK_TIMERS if quick else TIMERS, []
     one_s = 0.0
     with service() as broker, connected(broker) as client, AdminClient(broker.admin_url) as admin:

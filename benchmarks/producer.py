@@ -10,7 +10,6 @@ Goals: at least 0.9 of the messages per second, and at most 10 us more of the pr
 
 from __future__ import annotations
 
-import argparse
 import os
 import statistics
 import threading
@@ -22,7 +21,7 @@ from typing import Any
 
 import pulsar
 
-from benchmarks.result import Result, table
+from benchmarks.result import Result, alone, table
 from benchmarks.service import connected, now_ms, provisioned, service
 from timewheel.core import Envelope, Plan, Tiered
 from timewheel.core.ids import TimerIds
@@ -128,7 +127,6 @@ def our_way(client: Any, plan: Plan) -> Way:
 
 
 def pace(way: Way, delay_ms: int, messages: int) -> Pace:
-    """One round."""
     countdown = Countdown(messages + 1)
     with way(countdown) as send:
         send(delay_ms)  # opens our producer: that is not what is measured
@@ -143,7 +141,6 @@ def pace(way: Way, delay_ms: int, messages: int) -> Pace:
 
 
 def compare(client: Any, broker: Broker, where: str, *, messages: int, pairs: int) -> Result:
-    """Take turns and compare."""
     plan = provisioned(broker, f"producer-{where}", TIERED)
     raw_plan = provisioned(broker, f"producer-{where}-raw", TIERED)
     raw_topic = raw_plan.due_topic + (".tw.tier-5d" if where == "tier" else "")
@@ -177,7 +174,6 @@ def compare(client: Any, broker: Broker, where: str, *, messages: int, pairs: in
 
 
 def main(quick: bool = False) -> list[Result]:
-    """Measure both kinds of topic."""
     messages, pairs = (4_000, 4) if quick else (20_000, 12)
     with service() as broker, connected(broker) as client:
         results = [compare(client, broker, where, messages=messages, pairs=pairs) for where in ("tier", "due")]
@@ -186,6 +182,4 @@ def main(quick: bool = False) -> list[Result]:
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--quick", action="store_true", help="fewer messages")
-    main(parser.parse_args().quick)
+    alone(main)

@@ -20,8 +20,6 @@ more with 1,000,000 timers held than with 10,000.
 
 from __future__ import annotations
 
-import argparse
-import json
 import multiprocessing
 import statistics
 import threading
@@ -35,7 +33,7 @@ from typing import Any
 import psutil
 import pulsar
 
-from benchmarks.result import Result, table
+from benchmarks.result import Result, alone, table
 from benchmarks.service import connected, now_ms, provisioned, service
 from timewheel.core import Envelope, Hold, Holder, Plan, Router, Tiered
 from timewheel.core.names import RELAY_SUBSCRIPTION, Names, partition_topic
@@ -131,7 +129,6 @@ def source_of(plan: Plan) -> str:
 
 
 def fill(client: Any, plan: Plan, count: int, *, entered_ms: int, left_ms: int) -> None:
-    """Put timers into the larger tier."""
     missing = threading.Semaphore(0)
     failures: list[Any] = []
 
@@ -186,13 +183,11 @@ class FlowTimer:
         self._seen: list[tuple[float, int]] = []
 
     def see(self, confirmed: int) -> None:
-        """So many are confirmed by now."""
         seen = self._seen
         if len(seen) < 3 and confirmed >= (1, IN_FLOW, self._count - IN_FLOW)[len(seen)]:
             seen.append((time.perf_counter(), confirmed))
 
     def flow(self) -> Flow:
-        """All are confirmed now."""
         (first_s, _), (flows_s, flows_at), (ends_s, ends_at) = self._seen
         return Flow(
             per_s=(ends_at - flows_at) / (ends_s - flows_s),
@@ -202,7 +197,6 @@ class FlowTimer:
 
 
 def relay_flow(client: Any, plan: Plan, count: int) -> Flow:
-    """Our relay on a full tier."""
     timer = FlowTimer(count)
     relay = Relay(client, plan, max_in_flight=IN_FLIGHT).start()
 
@@ -221,7 +215,6 @@ def relay_flow(client: Any, plan: Plan, count: int) -> Flow:
 
 
 def raw_flow(client: Any, plan: Plan, count: int, left_ms: int, batching: Mapping[str, Any]) -> Flow:
-    """A raw loop on a full tier."""
     route = Router(plan).route(now_ms() + left_ms, now_ms())
     destination = partition_topic(route.topic, 0)
     deliver_at = None if isinstance(route, Hold) and plan.holds_in_relay else now_ms() + left_ms
@@ -270,11 +263,7 @@ def acknowledge(consumer: Any, confirmed: list[Any], done: int, plan: Plan, *, e
 
 
 def speed(broker: Broker, kind: Kind, count: int, rounds: int) -> tuple[list[Result], list[Flow]]:
-    """The relay and its raw loops, in turns.
-
-    Returns:
-        The rows, and the relay's own rounds.
-    """
+    """The relay and its raw loops, in turns."""
     loops: dict[str, list[Flow]] = {name: [] for name in (RELAY, *kind.raw)}
     with connected(broker) as client:
         for number in range(rounds):
@@ -328,7 +317,6 @@ def _figures(flows: list[Flow]) -> dict[str, float]:
 
 
 def _hold(service_url: str, plan: Plan, said: Connection, stop: Connection) -> None:
-    """A process that holds, and tells its memory."""
     client = pulsar.Client(service_url, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error))
     with Relay(client, plan) as relay:
         eventually(
@@ -384,7 +372,6 @@ def memory(broker: Broker, many: int) -> list[Result]:
 
 
 def main(quick: bool = False) -> list[Result]:
-    """Measure each kind of hop, then memory."""
     found: list[Result] = []
     with service() as broker:
         flows: list[list[Flow]] = []
@@ -401,10 +388,4 @@ def main(quick: bool = False) -> list[Result]:
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--quick", action="store_true")
-    parser.add_argument("--json", action="store_true", help="one line of JSON per row as well")
-    options = parser.parse_args()
-    for result in main(options.quick):
-        if options.json:
-            print(json.dumps({"subject": result.subject, **result.figures, "goal": result.goal, "met": result.met}))
+    alone(main)

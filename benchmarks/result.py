@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import argparse
+import json
+import statistics
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, field
-
-__all__ = ["Result", "goal_line", "table", "text"]
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from types import ModuleType
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,12 +33,7 @@ class Result:
 
 
 def table(results: Sequence[Result], *, shown: AbstractSet[str] = frozenset()) -> str:
-    """Lay out one benchmark's results as a Markdown table, readable as plain text too.
-
-    Args:
-        results: The rows.
-        shown: Names of the figures to show; empty: all.
-    """
+    """Lay out one benchmark's results as a Markdown table, readable as plain text too."""
     names = list(dict.fromkeys(name for result in results for name in result.figures if not shown or name in shown))
     rows = [["", *names, "goal"]]
     rows += [
@@ -52,7 +51,6 @@ def table(results: Sequence[Result], *, shown: AbstractSet[str] = frozenset()) -
 
 
 def goal_line(result: Result) -> str:
-    """The goal and whether it was met."""
     return "" if result.met is None else f"{result.goal}: {'met' if result.met else 'MISSED'}"
 
 
@@ -62,3 +60,123 @@ def text(value: float | str) -> str:
         return value
     whole = value == int(value) and not isinstance(value, float)
     return f"{value:,.0f}" if whole or abs(value) >= 100 else f"{value:,.2f}"
+
+
+HEAD = """# Benchmarks
+
+```console
+$ make bench                          # all questions
+$ make bench ARGS="routing producer"  # some of them
+$ make bench ARGS="--write"           # write the answers into this page
+```
+
+Ours and its comparison are measured in turn within a run: ratios travel to other machines, figures do not.
+`benchmarks/NAME.py` describes how NAME measures; `--json FILE` writes all figures. A goal is met or MISSED."""
+
+_MARK = "## "
+_BEHIND = {"%", "x", "of", "pending", "s", "timers/s"}
+_UNITS = {"s", "ms", "us", "MB", "msg/s", "timers/s", "plans"}
+
+
+def title(module: ModuleType) -> str:
+    """A benchmark's question: the first line of what its module says."""
+    return (module.__doc__ or "").strip().partition("\n")[0]
+
+
+def section(module: ModuleType, results: Sequence[Result], *, measured: str) -> str:
+    """Describe the findings of one benchmark: question, date, and a line for each goal or question.
+
+    Args:
+        module: Its doc string begins with the question. Its ``SHOWN`` names the figures of the page (default: all), its
+            ``HIDDEN`` words of rows that the page leaves out. A row that is compared with itself is left out too.
+        results: Its rows.
+        measured: When, on what and by which command, as Markdown.
+    """
+    shown: frozenset[str] = getattr(module, "SHOWN", frozenset())
+    hidden: tuple[str, ...] = getattr(module, "HIDDEN", ())
+    by_goal: dict[tuple[str, str], list[Result]] = {}
+    for result in results:
+        own = {name: value for name, value in result.figures.items() if not shown or name in shown}
+        is_shown = result.met is not None or any(text(value) != "1.00" for value in own.values())
+        if is_shown and not any(words in result.subject for words in hidden):
+            by_goal.setdefault((result.question, goal_line(result)), []).append(replace(result, figures=own))
+    by_question: dict[str, list[str]] = {}
+    for (question, goal), found in by_goal.items():
+        by_question.setdefault(question, []).append(_line(found, goal))
+    told = [line for lines in by_question.values() for line in lines]
+    if len(by_question) > 1:  # each has figures of its own
+        told = [f"{name[:1].upper()}{name[1:]}. {'. '.join(lines)}" for name, lines in by_question.items()]
+    return "\n\n".join([_MARK + title(module), measured, "\n".join(f"- {line}" for line in told)])
+
+
+def _line(found: Sequence[Result], goal: str) -> str:
+    """The figures of rows that have a goal in common; of several rows with one figure, its name once."""
+    names = {name for result in found for name in result.figures}
+    if len(names) == 1 and len(found) > 1 and all(result.figures for result in found):
+        (name,) = names
+        rows = [f"**{result.subject}** {text(result.figures[name])}" for result in found]
+        told = f"{name}: {'; '.join(rows)}"
+    else:
+        told = "; ".join(
+            f"**{result.subject}** {', '.join(_figure(name, value) for name, value in result.figures.items())}"
+            for result in found
+        )
+    return f"{told.rstrip()} ({goal})" if goal else told
+
+
+def _figure(name: str, value: float | str) -> str:
+    """A figure in words: a unit stands behind it, and so does a name such as "of raw"."""
+    before, _, unit = name.rpartition(" ")
+    if name.split(maxsplit=1)[0] in _BEHIND:
+        return f"{text(value)} {name}"
+    return f"{before.removesuffix(',')} {text(value)} {unit}".strip() if unit in _UNITS else f"{name} {text(value)}"
+
+
+def sections(page: str) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for part in ("\n" + page).split("\n" + _MARK)[1:]:
+        found[part.partition("\n")[0].strip()] = (_MARK + part).strip()
+    return found
+
+
+def merged(page: str, new: Mapping[str, str], order: Sequence[str]) -> str:
+    found = {**sections(page), **new}
+    titles = [*(name for name in order if name in found), *(name for name in found if name not in order)]
+    return "\n\n".join([HEAD, *(found[name] for name in titles)]) + "\n"
+
+
+def write_rows(path: Path, results: Iterable[Result]) -> None:
+    path.write_text(json.dumps([asdict(result) for result in results], indent=2) + "\n", encoding="utf-8")
+
+
+def alone(main: Callable[[bool], list[Result]]) -> None:
+    parser = argparse.ArgumentParser(description=(sys.modules["__main__"].__doc__ or "").partition("\n")[0])
+    parser.add_argument("--quick", action="store_true", help="fewer messages: to see that it runs, not how fast")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="where to write the results")
+    arguments = parser.parse_args()
+    found = main(arguments.quick)
+    if arguments.json:
+        write_rows(arguments.json, found)
+
+
+def medians_in_turns(ways: Mapping[str, Callable[[], float]], rounds: int) -> dict[str, float]:
+    """Play all ways, in the opposite order in every other round; the median of each."""
+    found: dict[str, list[float]] = {name: [] for name in ways}
+    for number in range(rounds):
+        for name in list(ways)[:: 1 if number % 2 else -1]:
+            found[name].append(ways[name]())
+    return {name: statistics.median(figures) for name, figures in found.items()}
+
+
+def rate_rows(question: str, rates: Mapping[str, float], goals: Mapping[str, float], rounds: int) -> list[Result]:
+    base = next(iter(rates.values()))
+    return [
+        Result(
+            question=question,
+            subject=name,
+            figures={"timers/s": rate, "ratio": rate / base, "rounds": rounds},
+            goal=f"ratio at least {goals[name]}" if name in goals else "",
+            met=rate / base >= goals[name] if name in goals else None,
+        )
+        for name, rate in rates.items()
+    ]

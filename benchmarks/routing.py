@@ -9,7 +9,6 @@ Goal: at most 0.6 of building.
 
 from __future__ import annotations
 
-import argparse
 import itertools
 import random
 import time
@@ -17,7 +16,7 @@ from collections.abc import Callable
 
 import _pulsar
 
-from benchmarks.result import Result, table
+from benchmarks.result import Result, alone, table
 from timewheel.core import Calendar, Envelope, Native, Plan, Ring, Router, Scheme, Tiered, Wheel
 
 SEED = 7
@@ -70,7 +69,6 @@ def least_us(work: dict[str, Callable[[list[int]], None]], due_times_ms: list[in
 
 
 def main(quick: bool = False) -> list[Result]:
-    """Measure every scheme."""
     rng = random.Random(SEED)
     due_times_ms = [NOW_MS + rng.randrange(30 * DAY_MS) for _ in range(2_000 if quick else 10_000)]
     work = {
@@ -97,6 +95,4 @@ def main(quick: bool = False) -> list[Result]:
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--quick", action="store_true", help="fewer rounds")
-    main(parser.parse_args().quick)
+    alone(main)

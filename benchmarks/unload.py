@@ -15,30 +15,27 @@ Goal: under 2 s with tiers and with a wheel, in the worst round.
 
 from __future__ import annotations
 
-import argparse
-import json
 import os
 import random
 import statistics
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
-from pathlib import Path
-from typing import Any, Protocol
+from dataclasses import dataclass
+from typing import Any
 
 import pulsar
 
-from benchmarks.result import Result, table
+from benchmarks.result import Result, alone, table
 from benchmarks.service import connected, now_ms, provisioned, service
 from timewheel.broker.admin import AdminClient
 from timewheel.consumers import DelayedConsumer
 from timewheel.core import Calendar, Native, Plan, Ring, Router, Scheme, Tiered, Wheel
 from timewheel.core.names import partition_topic
 from timewheel.core.topology import topology
-from timewheel.errors import TimewheelError
-from timewheel.producers import DelayedProducer, Timer
+from timewheel.producers import DelayedProducer
 from timewheel.testing import Broker, eventually
 
 SHOWN = frozenset(("pending", "silent, s", "worst, s"))
@@ -109,52 +106,39 @@ class Silence:
     silent_s: tuple[float, ...]
 
 
-class Side(Protocol):
+class Side(ABC):
     """A connected producer and consumer of one plan."""
-
-    def publish(self, due_ms: int) -> None: ...
-
-    def confirmed(self) -> int:
-        """Wait for the outcome of every `publish`, and say how many are stored."""
-        ...
-
-    def probe(self, name: str) -> None:
-        """Send a timer that is due now, and return when it is here."""
-        ...
-
-
-class Stored:
-    """Counts what was stored; either client's callback, each called by one thread."""
-
-    def __init__(self) -> None:
-        self.count = 0
-
-    def raw(self, result: Any, _message_id: Any) -> None:
-        if result == pulsar.Result.Ok:
-            self.count += 1
-
-    def ours(self, error: TimewheelError | None, _timer: Timer) -> None:
-        if error is None:
-            self.count += 1
-
-
-class Raw:
-    """Plain pulsar-client: what one has without timewheel."""
 
     def __init__(self, producer: Any, consumer: Any) -> None:
         self._producer = producer
         self._consumer = consumer
-        self._stored = Stored()
+        self._stored = 0
+
+    @abstractmethod
+    def _on_stored(self, outcome: Any, _: Any) -> None:
+        """Count it if it was stored; called by one thread."""
 
     def publish(self, due_ms: int) -> None:
-        self._producer.send_async(PAYLOAD, self._stored.raw, deliver_at=due_ms)
+        self._producer.send_async(PAYLOAD, self._on_stored, deliver_at=due_ms)
 
     def confirmed(self) -> int:
+        """Wait for the outcome of every `publish`, and return how many are stored."""
         self._producer.flush()
-        return self._stored.count
+        return self._stored
+
+    @abstractmethod
+    def probe(self, name: str) -> None:
+        """Send a timer that is due now, and return when it is here."""
+
+
+class Raw(Side):
+    """Plain pulsar-client: what one has without timewheel."""
+
+    def _on_stored(self, outcome: Any, _: Any) -> None:
+        self._stored += outcome == pulsar.Result.Ok
 
     def probe(self, name: str) -> None:
-        self._producer.send_async(PAYLOAD, self._stored.raw, properties={"probe": name})
+        self._producer.send_async(PAYLOAD, self._on_stored, properties={"probe": name})
         arrived = ""
         while arrived != name:  # an earlier round's may come again: its acknowledgement was not written
             message = self._consumer.receive(timeout_millis=int(PATIENCE_S * 1_000))
@@ -162,23 +146,14 @@ class Raw:
             self._consumer.acknowledge(message)
 
 
-class Ours:
+class Ours(Side):
     """Timewheel's producer and consumer, which embeds the relay."""
 
-    def __init__(self, producer: DelayedProducer, consumer: DelayedConsumer) -> None:
-        self._producer = producer
-        self._consumer = consumer
-        self._stored = Stored()
-
-    def publish(self, due_ms: int) -> None:
-        self._producer.send_async(PAYLOAD, self._stored.ours, deliver_at=due_ms)
-
-    def confirmed(self) -> int:
-        self._producer.flush()
-        return self._stored.count
+    def _on_stored(self, outcome: Any, _: Any) -> None:
+        self._stored += outcome is None
 
     def probe(self, name: str) -> None:
-        self._producer.send_async(PAYLOAD, self._stored.ours, timer_id=name)
+        self._producer.send_async(PAYLOAD, self._on_stored, timer_id=name)
         message = self._consumer.receive(timeout_millis=int(PATIENCE_S * 1_000))
         if message.timer_id != name:
             raise RuntimeError(f"{message.timer_id} came instead of the probe {name}")
@@ -316,7 +291,6 @@ def compare(client: Any, broker: Broker, *, timers: int, rounds: int) -> list[Re
 
 
 def main(quick: bool = False) -> list[Result]:
-    """Measure all schemes and print a table; quick: a tenth of the timers."""
     with service() as broker, connected(broker) as client:
         results = compare(client, broker, timers=QUICK_TIMERS if quick else TIMERS, rounds=ROUNDS)
     print(table(results))
@@ -324,10 +298,4 @@ def main(quick: bool = False) -> list[Result]:
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--quick", action="store_true", help="a tenth of the timers")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="where to write the results")
-    arguments = parser.parse_args()
-    found = main(arguments.quick)
-    if arguments.json:
-        arguments.json.write_text(json.dumps([asdict(result) for result in found], indent=2) + "\n", encoding="utf-8")
+    alone(main)

@@ -1,17 +1,14 @@
 """The consumer SDK: `DelayedConsumer` hands out every timer once, at its due time."""
 
-from timewheel.consumers.aio import AsyncDelayedConsumer
-from timewheel.consumers.async_running import AsyncHandler
-from timewheel.consumers.base_consumer import BaseConsumer
-from timewheel.consumers.consumer import DelayedConsumer
-from timewheel.consumers.counts import ConsumerCounts
-from timewheel.consumers.delivery_policy import Overdue
-from timewheel.consumers.errors import ReceiveTimeout, SubscribeRefused
-from timewheel.consumers.handlers import Handler
-from timewheel.consumers.lateness import Lateness, LatenessCounts
-from timewheel.consumers.message import DelayedMessage
-from timewheel.consumers.middleware import Middleware, Postpone, SkipTimer
-from timewheel.consumers.retry import Backoff, ExponentialBackoff, FixedBackoff, ParkTimer, RetryLater, RetryPolicy
+from .aio import AsyncDelayedConsumer, AsyncHandler
+from .base_consumer import BaseConsumer
+from .consumer import DelayedConsumer, Handler
+from .counts import ConsumerCounts, Lateness, LatenessCounts
+from .engine import Overdue
+from .errors import ReceiveTimeout, SubscribeRefused
+from .message import DelayedMessage
+from .middleware import Middleware, Postpone, SkipTimer
+from .retry import Backoff, ExponentialBackoff, FixedBackoff, ParkTimer, RetryLater, RetryPolicy
 
 __all__ = [
     "AsyncDelayedConsumer",

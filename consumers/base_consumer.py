@@ -1,42 +1,133 @@
-"""The base of the two consumers: arguments, start and end, and the taking of timers."""
+"""The base of the two consumers: arguments, parts, start and end, and the taking of timers."""
 
 from __future__ import annotations
 
+import math
+import signal
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 import pulsar
 import pulsar.schema
 
+from timewheel.client.cancellation_log import CancellationLog
 from timewheel.client.hooks import Hooks
 from timewheel.client.positions import Position
 from timewheel.client.process import ProcessGuard, end_at_exit
 from timewheel.client.reaching import reaching
 from timewheel.client.surface import ClientLike
-from timewheel.consumers.counts import ConsumerCounts
-from timewheel.consumers.delivery_policy import Overdue
-from timewheel.consumers.errors import SubscribeRefused
-from timewheel.consumers.guarding import guarding
-from timewheel.consumers.handled import DEFAULT_HANDLED
-from timewheel.consumers.in_flight import InFlight, Mark
-from timewheel.consumers.lateness import Lateness
-from timewheel.consumers.message import DelayedMessage
-from timewheel.consumers.middleware import Middleware, MiddlewareChain
-from timewheel.consumers.resources import ConsumerResources
-from timewheel.consumers.retry import NO_TOPICS, Retries, RetryPolicy
 from timewheel.core.arguments import check_client_and_plan, check_kind, has_methods, is_async
 from timewheel.core.clock import Clock, SystemClock
 from timewheel.core.errors import BadArgument, ClientMisuse
-from timewheel.core.former_topics import FormerTopic
-from timewheel.core.limits import DEFAULT_MAX_HELD
-from timewheel.core.plan import Plan
+from timewheel.core.limits import DEFAULT_MAX_HELD, hold_bound_ms
+from timewheel.core.names import Names
+from timewheel.core.plan import Calendar, Plan
 from timewheel.core.rng import Random, system_random
+from timewheel.core.topology import FormerTopic
+from timewheel.events import HandlerFailed
 from timewheel.hooks import Hook
 
+from .counts import ConsumerCounts, Lateness
+from .engine import DEFAULT_HANDLED, DeliveryPolicy, Engine, HandledWindow, Overdue
+from .errors import SubscribeRefused, check_count
+from .message import DelayedMessage, InFlight, Mark, beside_shadow, reading_of
+from .middleware import Middleware, MiddlewareChain, Postpone, SkipTimer
+from .receiver import Pace, Questions, Receiver
+from .republisher import Republisher
+from .retry import NO_TOPICS, ParkTimer, Retries, RetryLater, RetryPolicy
+from .source import RollingSource, SingleSource, Source, Subscribing
+
 if TYPE_CHECKING:
-    from timewheel.consumers.inbox.protocol import Inbox
-    from timewheel.relay.status import RelayStatus
+    from timewheel.relay import Relay
+    from timewheel.relay.relay import RelayStatus
+
+    from .inbox.protocol import Inbox
+    from .inbox_guard import InboxGuard
+
+
+ASKED_TO_END = (signal.SIGTERM, signal.SIGINT)
+NOBODYS = (signal.SIG_DFL, signal.default_int_handler)
+"""The default handlers of a process."""
+
+
+def _is_nobodys(handler: Any) -> bool:
+    # Nor has a service its own handler in `asyncio.run`, which handles SIGINT by cancelling.
+    is_asyncios = getattr(getattr(handler, "func", None), "__qualname__", "") == "Runner._on_sigint"
+    return handler in NOBODYS or is_asyncios
+
+
+@contextmanager
+def stopping_on_signals(stop: Callable[[], None]) -> Iterator[None]:
+    """Within this context, the first SIGTERM or SIGINT calls ``stop``, and a second has its previous effect.
+
+    Only on the main thread, as Python demands; and only for a signal without a handler of the service's own.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before: dict[signal.Signals, Any] = {}
+
+    def give_back() -> None:
+        while before:
+            number, handler = before.popitem()
+            signal.signal(number, handler)
+
+    def end(number: int, frame: FrameType | None) -> None:
+        del number, frame
+        give_back()
+        stop()
+
+    for number in ASKED_TO_END:
+        handler = signal.getsignal(number)
+        if _is_nobodys(handler):
+            before[number] = handler
+            signal.signal(number, end)
+    try:
+        yield
+    finally:
+        give_back()
+
+
+class Outcomes:
+    """Passes outcomes to the receiver, which reports failed acknowledgements to the hooks."""
+
+    def __init__(self, receiver: Receiver, retries: Retries, hooks: Hooks) -> None:
+        self._receiver = receiver
+        self._retries = retries
+        self._hooks = hooks
+
+    def returned(self, timer: InFlight) -> None:
+        """Acknowledge a timer that was handled."""
+        self._receiver.done(timer, quietly=True)
+
+    def given_back(self, timer: InFlight) -> None:
+        """Give a timer back, so that another consumer may have it: no handler began, or none is to blame."""
+        self._receiver.failed(timer, quietly=True)
+
+    def raised(self, timer: InFlight, message: DelayedMessage, error: Exception) -> None:
+        """Decide about a timer whose handler or `Middleware` raised."""
+        if isinstance(error, SkipTimer):
+            self._receiver.skipped(timer)
+        elif isinstance(error, Postpone):
+            self._receiver.postponed(timer, error.after_ms)
+        else:
+            self._failed(timer, message, error)
+
+    def _failed(self, timer: InFlight, message: DelayedMessage, error: Exception) -> None:
+        redirect = self._retries.after(error, message.attempt)
+        if redirect is None or not isinstance(error, RetryLater | ParkTimer):
+            self._hooks.emit(HandlerFailed(timer_id=message.timer_id, error=repr(error)))
+        if redirect is None:
+            self._receiver.failed(timer, quietly=True)
+        else:
+            self._receiver.redirected(timer, redirect)
+
+
+MAX_HANDLED = 10_000_000
+"""Maximum number of handled timers that a process may remember: some 2 GB."""
 
 
 class BaseConsumer:
@@ -99,43 +190,73 @@ class BaseConsumer:
     ) -> None:
         check_client_and_plan(client, plan)
         _check_options(retry, overdue, inbox, middleware)
+        check_count("max_held", max_held, DEFAULT_MAX_HELD * 10)
+        check_count("handled_window", handled_window, MAX_HANDLED)
+        if max_rate is not None and not 0 < max_rate < math.inf:
+            raise SubscribeRefused("max_rate", max_rate, "a number above 0")
+        if overdue is not None and overdue.then == "park" and not plan.keeps_back:
+            raise SubscribeRefused("overdue", overdue, NO_TOPICS)
+        client = reaching(client)
         self._process = ProcessGuard()
         self.plan = plan
         self.subscription = subscription
-        self._clock = clock or SystemClock()
+        self._clock = clock = clock or SystemClock()
         self._hooks = Hooks(hooks)
-        self._retries = Retries(retry, plan, self._clock, rng or system_random())
-        self._guard = guarding(
-            inbox,
-            plan,
-            subscription,
-            goes_on=self._retries.goes_on if plan.keeps_back else None,
-            clock=self._clock,
-            rng=rng or system_random(),
-            hooks=self._hooks,
-        )
+        chance = rng or system_random()
+        self._retries = Retries(retry, plan, clock, chance)
+        self._guard = None if inbox is None else self._guarding(inbox, chance)
         middlewares = (*middleware, self._guard) if self._guard is not None else tuple(middleware)
         self._middlewares = MiddlewareChain(middlewares, self._hooks) if middlewares else None
-        self._resources = ConsumerResources(
-            reaching(client),
+        self._subscribing = Subscribing(
+            client,
             plan,
             subscription,
             consumer_type=consumer_type,
             schema=schema or pulsar.schema.BytesSchema(),
-            clock=self._clock,
-            rng=rng,
-            hooks=hooks,
-            max_held=max_held,
-            max_rate=max_rate,
-            handled_window=handled_window,
-            relay=relay,
-            former_topics=former_topics,
-            relay_memory_bytes=relay_memory_bytes,
-            overdue=overdue,
-            on_settled=None if self._guard is None else self._guard.settled,
-            consumer_options=consumer_options,
+            options=consumer_options,
+            clock=clock,
         )
-        self._receiver = self._resources.receiver
+        self._source = self._source_of()
+        has_log = plan.cancel is not None
+        self._cancellation_log = CancellationLog(client, plan, clock, self._hooks) if has_log else None
+        self._receiver = Receiver(
+            self._source,
+            Engine(
+                hold_bound_ms=hold_bound_ms(plan),
+                max_held=max_held,
+                handled=HandledWindow(handled_window),
+                ack_timeout_ms=self._subscribing.ack_timeout_ms,
+                judge=self._policy(),
+                overdue=overdue,
+                parks=plan.keeps_back,
+                redelivery_delay_ms=self._subscribing.redelivery_delay_ms,
+            ),
+            Republisher(client, plan, subscription, clock, self._hooks),
+            pace=None if max_rate is None else Pace(max_rate),
+            questions=self._questions(),
+            sorts=self._subscribing.ack_timeout_ms is None,
+            redelivery_delay_ms=self._subscribing.redelivery_delay_ms,
+            clock=clock,
+            hooks=self._hooks,
+            on_settled=None if self._guard is None else self._guard.settled,
+        )
+        self._relay: Relay | None = None
+        has_work = plan.needs_relay or has_log or former_topics is not None
+        if has_work and (plan.relay == "embedded" if relay is None else relay):
+            # Imported here, so that a consumer without an embedded relay does not pay for the import.
+            from timewheel.relay import Relay  # noqa: PLC0415
+            from timewheel.relay.driver.source import MEMORY_BYTES  # noqa: PLC0415
+
+            self._relay = Relay(
+                client,
+                plan,
+                clock=clock,
+                rng=rng,
+                hooks=hooks,
+                former_topics=former_topics,
+                cancellation_log=self._cancellation_log,
+                memory_bytes=MEMORY_BYTES if relay_memory_bytes is None else relay_memory_bytes,
+            )
         self._lateness: Lateness | None = None
         self._starting = threading.Lock()
         self._started = False
@@ -153,7 +274,7 @@ class BaseConsumer:
 
         These parts are its embedded relay, and the log of cancellations, where timers may be cancelled.
         """
-        return self._started and not self._stopping and not self._closed and self._resources.ready
+        return self._started and not self._stopping and not self._closed and self._are_parts_ready()
 
     @property
     def counts(self) -> ConsumerCounts:
@@ -163,7 +284,7 @@ class BaseConsumer:
     @property
     def relay_status(self) -> RelayStatus | None:
         """Status of the relay that runs here; None if there is none."""
-        return self._resources.relay_status
+        return None if self._relay is None else self._relay.status()
 
     def measure_lateness(self) -> Lateness:
         """Keep a histogram of how late timers are handed over, from now on; further calls return the same histogram.
@@ -181,12 +302,68 @@ class BaseConsumer:
             self._check_usable()
             if not self._started:
                 end_at_exit(self, BaseConsumer._end)
-                try:
-                    self._resources.start()
-                except BaseException:
-                    self._closed = self._resources.is_spent
-                    raise
+                self._start_parts()
                 self._started = True
+
+    def _start_parts(self) -> None:
+        """Start all parts; if a part fails, the started parts end again."""
+        parked = Names(self.plan).parked(self.subscription) if self.plan.keeps_back else None
+        with ExitStack() as undo:
+            if self._cancellation_log is not None:
+                self._cancellation_log.start()
+                undo.callback(self._cancellation_log.stop)
+            if parked and (problem := self._subscribing.problem_with(parked)) is not None:
+                raise problem
+            self._source.start()
+            if self._relay is not None:
+                undo.callback(self._source.close)
+                self._closed = True  # if the relay cannot start, the consumer cannot be started again
+                self._relay.start()
+                self._closed = False
+            undo.pop_all()
+
+    def _are_parts_ready(self) -> bool:
+        return (
+            self._source.ready
+            and (self._cancellation_log is None or self._cancellation_log.ready)
+            and (self._relay is None or bool(self._relay.ready))
+        )
+
+    def _guarding(self, inbox: Inbox, rng: Random) -> InboxGuard:
+        # Imported here, so that a consumer without an inbox does not pay for the import.
+        from .inbox.protocol import DEFAULT_KEEP_MS  # noqa: PLC0415
+        from .inbox_guard import InboxGuard  # noqa: PLC0415
+
+        return InboxGuard(
+            inbox,
+            self.plan.due_topic,
+            self.subscription,
+            keep_ms=max(DEFAULT_KEEP_MS, 0 if self.plan.cancel is None else self.plan.cancel.keep_ms),
+            goes_on=self._retries.goes_on if self.plan.keeps_back else None,
+            clock=self._clock,
+            rng=rng,
+            hooks=self._hooks,
+        )
+
+    def _source_of(self) -> Source:
+        plan, clock = self.plan, self._clock
+        mine = self.subscription if plan.keeps_back else ""
+        retry_topic = Names(plan).retry(mine) if mine else None
+        read = beside_shadow(clock, mine) if plan.intake else reading_of(mine)
+        if isinstance(plan.scheme, Calendar) or plan.former_intervals_ms:
+            return RollingSource(self._subscribing, plan, retry_topic, clock, self._hooks, read)
+        topics = (plan.due_topic,) if retry_topic is None else (plan.due_topic, retry_topic)
+        return SingleSource(self._subscribing, topics, clock, self._hooks, read)
+
+    def _policy(self) -> DeliveryPolicy | None:
+        if self._cancellation_log is None or self.plan.cancel is None:
+            return None
+        return DeliveryPolicy(self._cancellation_log.table.is_dead, self.plan.cancel.keep_ms)
+
+    def _questions(self) -> Questions | None:
+        if self._cancellation_log is None or self.plan.cancel is None:
+            return None
+        return Questions(self._cancellation_log, self.plan.cancel.on_log_unavailable, self._clock)
 
     def _shut(self) -> None:
         """Stop the relay and close the client's consumers."""
@@ -197,7 +374,11 @@ class BaseConsumer:
             self._closed = True
             if not self._started or self._process.is_child:
                 return
-            self._resources.close()
+            if self._relay is not None:
+                self._relay.stop()
+            self._receiver.close()
+            if self._cancellation_log is not None:
+                self._cancellation_log.stop()
             if self._guard is not None:
                 self._guard.stop()
 

@@ -1,25 +1,269 @@
-"""The blocking consumer: a thin shell that executes the engine's decisions on the user's own pulsar client."""
+"""The blocking consumer, and the worker threads of its `run`."""
 
 from __future__ import annotations
 
+import asyncio
 import datetime as dt
-from collections.abc import Iterator
+import inspect
+import threading
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from contextlib import nullcontext
+from dataclasses import dataclass
+from functools import partial
 from types import TracebackType
-from typing import Any, NoReturn, Self
+from typing import Any, Generic, NoReturn, Self, TypeVar
 
-from timewheel.consumers.arguments import check_count, check_duration, timeout_ms_of
-from timewheel.consumers.base_consumer import BaseConsumer
-from timewheel.consumers.errors import ReceiveTimeout
-from timewheel.consumers.handlers import Handler
-from timewheel.consumers.message import DelayedMessage
-from timewheel.consumers.outcomes import Outcomes
-from timewheel.consumers.receiving.receiver import SLICE_MS
-from timewheel.consumers.retry import ParkTimer, RetryLater
-from timewheel.consumers.running import Run
-from timewheel.consumers.signals import stopping_on_signals
+from timewheel.client.hooks import Hooks
 from timewheel.core.arguments import check_kind
+from timewheel.core.clock import Clock, wait_until
 from timewheel.core.errors import ClientMisuse, UnsupportedAcknowledgement
+from timewheel.events import HandlersLeftBehind
+
+from .base_consumer import BaseConsumer, Outcomes, stopping_on_signals
+from .errors import ReceiveTimeout, check_count, check_duration, timeout_ms_of
+from .message import DelayedMessage, InFlight, key_of
+from .middleware import MiddlewareChain
+from .receiver import SLICE_MS, Receiver
+from .retry import ParkTimer, RetryLater
+
+T = TypeVar("T")
+
+QUEUED_PER_WORKER = 4
+"""Items that wait per worker: enough to keep it busy, few enough that a stop need not wait for them."""
+KEYED_PER_WORKER = 256
+"""Items with a key that wait for the only worker that may take them. The number is larger, since their producer has
+other items too: a hot key, or a handler that is slow for one key, must not leave the other workers idle. A stop
+gives back those beyond `QUEUED_PER_WORKER`.
+"""
+
+
+class Workers(Generic[T]):
+    """Runs ``work(item)``, which must not raise, on threads that keep a key on one worker.
+
+    Each worker has a queue of its own for keyed items; items without a key share a queue that all workers take from, so
+    that they never wait behind a slow key.
+    """
+
+    def __init__(self, count: int, work: Callable[[T], None], clock: Clock, name: str = "timewheel-worker") -> None:
+        self._work = work
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._room = threading.Condition(self._lock)
+        self._wake = [threading.Condition(self._lock) for _ in range(count)]
+        self._keyed: list[deque[tuple[int, T]]] = [deque() for _ in range(count)]
+        self._keyless: deque[tuple[int, T]] = deque()
+        self._idle: set[int] = set()
+        self._sequence = 0
+        self._keyless_limit = count * QUEUED_PER_WORKER
+        self._closing = False
+        self._alive = count
+        # Daemons: a handler that hangs must not keep the process alive after the drain's deadline.
+        self._threads = [
+            threading.Thread(target=self._run, args=(index,), name=f"{name}-{index}", daemon=True)
+            for index in range(count)
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    def put(self, item: T, key: str, timeout_ms: int) -> bool:
+        """Queue an item."""
+        with self._lock:
+            index = hash(key) % len(self._threads) if key else -1
+            queue, limit = (self._keyed[index], KEYED_PER_WORKER) if key else (self._keyless, self._keyless_limit)
+            if not wait_until(self._clock, self._room, lambda: len(queue) < limit, timeout_ms):
+                return False
+            self._sequence += 1
+            if key:
+                queue.append((self._sequence, item))
+                self._wake[index].notify()
+            else:
+                self._keyless.append((self._sequence, item))
+                if self._idle:
+                    self._wake[self._idle.pop()].notify()
+            return True
+
+    def drain(self, timeout_ms: int) -> list[T]:
+        """Take no new items, wait for items that are running or next in line, and end the threads."""
+        with self._lock:
+            self._closing = True
+            left = [queue.pop() for queue in self._keyed for _ in range(len(queue) - QUEUED_PER_WORKER)]
+            for wake in self._wake:
+                wake.notify()
+            wait_until(self._clock, self._room, lambda: self._alive == 0, timeout_ms)
+            left += [*self._keyless, *(entry for queue in self._keyed for entry in queue)]
+            self._keyless.clear()
+            for queue in self._keyed:
+                queue.clear()
+            return [item for _, item in sorted(left, key=lambda entry: entry[0])]
+
+    @property
+    def running(self) -> int:
+        """Threads that have not ended."""
+        with self._lock:
+            return self._alive
+
+    def _run(self, index: int) -> None:
+        try:
+            while (entry := self._next(index)) is not None:
+                self._work(entry[1])
+        finally:
+            with self._lock:
+                self._alive -= 1
+                self._room.notify_all()
+
+    def _next(self, index: int) -> tuple[int, T] | None:
+        own, shared = self._keyed[index], self._keyless
+        with self._lock:
+            while not own and not shared:
+                if self._closing:
+                    return None
+                self._idle.add(index)
+                self._wake[index].wait()
+                self._idle.discard(index)
+            # The older of the two heads, so that neither kind starves the other.
+            queue = own if own and (not shared or own[0][0] < shared[0][0]) else shared
+            self._room.notify()
+            return queue.popleft()
+
+
+Handler = Callable[[DelayedMessage], Any] | Callable[[DelayedMessage], Awaitable[Any]]
+"""Handles a timer: returning acknowledges the timer, raising has it delivered again."""
+
+JOIN_TIMEOUT_MS = 5_000
+
+
+class HandlerCalls:
+    """Calls a handler and waits for it. All awaitables that it returns run on one event loop, in its own thread."""
+
+    def __init__(self, handler: Handler, clock: Clock) -> None:
+        self._handler = handler
+        self._clock = clock
+        self._starting = threading.Lock()
+        self._has_ended = False
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: threading.Thread | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        with self._starting:
+            self._has_ended = True
+            loop, thread = self._loop, self._thread
+        if loop is None or thread is None:
+            return
+        # Only handlers that missed the drain's deadline still run.
+        asyncio.run_coroutine_threadsafe(_cancel_others_and_stop(), loop)
+        # A handler that swallows its cancellation is left behind, with the thread, which is a daemon.
+        self._clock.join(thread, JOIN_TIMEOUT_MS)
+
+    def __call__(self, message: DelayedMessage) -> None:
+        """Run the handler to its end, and raise the handler's exception."""
+        result = self._handler(message)
+        # By the result, not by the handler: a decorator or a lambda around an async def looks like a plain function.
+        if inspect.isawaitable(result):
+            loop = self._running_loop()
+            asyncio.run_coroutine_threadsafe(_awaited(result), loop).result()
+
+    def _running_loop(self) -> asyncio.AbstractEventLoop:
+        with self._starting:
+            if self._has_ended:
+                raise RuntimeError("the run has ended: a handler that begins now is not waited for")
+            if self._loop is None:
+                self._loop = asyncio.new_event_loop()
+                self._thread = threading.Thread(
+                    target=_run_to_its_end, args=(self._loop,), name="timewheel-handlers", daemon=True
+                )
+                self._thread.start()
+            return self._loop
+
+
+def _run_to_its_end(loop: asyncio.AbstractEventLoop) -> None:
+    loop.run_forever()
+    loop.close()
+
+
+async def _awaited(result: Awaitable[Any]) -> None:
+    await result
+
+
+async def _cancel_others_and_stop() -> None:
+    others = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in others:
+        task.cancel()
+    await asyncio.gather(*others, return_exceptions=True)
+    asyncio.get_running_loop().stop()
+
+
+@dataclass(eq=False)
+class Run:
+    """A call of `DelayedConsumer.run`; ``taken`` is None for a timer whose handler must not begin."""
+
+    receiver: Receiver
+    taken: Callable[[InFlight], DelayedMessage | None]
+    middlewares: MiddlewareChain | None
+    outcomes: Outcomes
+    clock: Clock
+    hooks: Hooks
+    is_stopping: Callable[[], bool]
+    stop: Callable[[], None]
+    fatal: BaseException | None = None
+
+    def until_stopped(self, handler: Handler, workers: int, drain_ms: int) -> None:
+        """Handle timers until the run shall end; then wait for the handlers that have begun."""
+        with HandlerCalls(handler, self.clock) as call:
+            calls = call if self.middlewares is None else partial(self.middlewares, call)
+            pool: Workers[InFlight] = Workers(workers, lambda timer: self._handle(calls, timer), self.clock)
+            try:
+                self._feed(pool)
+            finally:
+                self._drain(pool, drain_ms)
+        if self.fatal is not None:
+            raise self.fatal
+
+    def _feed(self, pool: Workers[InFlight]) -> None:
+        while not self.is_stopping():
+            timer = self.receiver.next(SLICE_MS)
+            if timer is not None and not self._put(pool, timer):
+                self._return([timer])
+
+    def _put(self, pool: Workers[InFlight], timer: InFlight) -> bool:
+        key = key_of(timer.arrival.message)
+        while not self.is_stopping():
+            if pool.put(timer, key, SLICE_MS):
+                return True
+        return False
+
+    def _drain(self, pool: Workers[InFlight], drain_ms: int) -> None:
+        self._return(pool.drain(drain_ms))
+        if pool.running:
+            self.hooks.emit(HandlersLeftBehind(handlers=pool.running))
+
+    def _return(self, timers: Iterable[InFlight]) -> None:
+        for timer in timers:
+            self.outcomes.given_back(timer)
+
+    def _handle(self, call: Callable[[DelayedMessage], None], timer: InFlight) -> None:
+        try:
+            message = self.taken(timer)
+            if message is None:
+                return
+            try:
+                call(message)
+            except Exception as error:  # noqa: BLE001 - after any error of a handler, its timer is delivered again
+                self.outcomes.raised(timer, message, error)
+            else:
+                self.outcomes.returned(timer)
+        except BaseException as error:  # noqa: BLE001 - raised again by `until_stopped`
+            # sys.exit() in a handler means the process, and an error around the handler would end this worker alone:
+            # `run` ends with it, on the thread that called it.
+            self.fatal = self.fatal or error
+            self.stop()
+            self.outcomes.given_back(timer)
+
 
 MAX_WORKERS = 1_000
 

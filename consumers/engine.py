@@ -7,26 +7,338 @@ An extra copy is acknowledged when its timer is *handled*, never before: until t
 
 from __future__ import annotations
 
-from dataclasses import replace
+import datetime as dt
+import heapq
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from enum import Enum, unique
+from typing import Literal, NamedTuple, get_args
 
 from timewheel.client.positions import Position
-from timewheel.consumers.commands import (
-    Acknowledge,
-    Command,
-    Deliver,
-    Drop,
-    NegativeAcknowledge,
-    Release,
-    Republish,
-    let_go,
-)
-from timewheel.consumers.counts import ConsumerCounts
-from timewheel.consumers.delivery_policy import DeliveryPolicy, Overdue, Verdict, judged
-from timewheel.consumers.giving_back import GivingBack
-from timewheel.consumers.handled import HandledTimers, timer_key
-from timewheel.consumers.in_flight import Arrival, InFlight, Mark, Stage
-from timewheel.consumers.local_wheel import LocalWheel
-from timewheel.consumers.redirect import Parked, Redirect
+from timewheel.core.cancellations import is_too_late
+from timewheel.core.durations import spelled
+from timewheel.core.envelope import Envelope, first_wanted_ms
+
+from .counts import ConsumerCounts
+from .message import MAX_REASON_CHARS, Arrival, InFlight, Mark, Parked, Redirect, Stage, too_late_to_know
+
+DEFAULT_HANDLED = 100_000
+"""Timers remembered: some 20 MB with generated ids, and ten times the number of acknowledged ranges that a broker
+stores by default.
+"""
+
+
+def timer_key(envelope: Envelope) -> str:
+    """Return the key of a timer that is to be handled once: (timer id, generation, attempt), as text.
+
+    The text itself, never a hash of it: a collision would lose the second timer.
+    """
+    attempt = envelope.life.attempt
+    if attempt:
+        return f"{envelope.generation}.{attempt}:{envelope.timer_id}"
+    return f"{envelope.generation}:{envelope.timer_id}"
+
+
+class HandledWindow:
+    """The last keys, in memory; the oldest key is forgotten first.
+
+    After a reload of a due topic, the broker redelivers acknowledged messages that it forgot; a consumer that remembers
+    the timer drops it. The window is this process's memory: it knows neither the timers that another replica handled,
+    nor those handled before a crash.
+    """
+
+    def __init__(self, size: int = DEFAULT_HANDLED) -> None:
+        self.size = size
+        self._keys: set[str] = set()
+        self._order: deque[str] = deque()
+
+    def __len__(self) -> int:
+        return len(self._keys)
+
+    def __contains__(self, key: object) -> bool:
+        return key in self._keys
+
+    def add(self, key: str) -> None:
+        """Remember a key."""
+        if key in self._keys:
+            return
+        if len(self._order) >= self.size:
+            self._keys.discard(self._order.popleft())
+        self._keys.add(key)
+        self._order.append(key)
+
+
+class LocalWheel:
+    """Keys of held timers, each with its wake-up time; bounded (broker-facts: bounded-local-hold).
+
+    A heap, not hashed buckets: the hold is short and exact to the millisecond, so a bucket per tick would have to be
+    sorted again.
+    """
+
+    def __init__(self, capacity: int) -> None:
+        self.capacity = capacity
+        self._heap: list[tuple[int, int, str]] = []
+        # key -> sequence number of its entry in the heap; an entry with another number is dead.
+        self._live: dict[str, int] = {}
+        self._sequence = 0
+
+    def __len__(self) -> int:
+        return len(self._live)
+
+    def __contains__(self, key: object) -> bool:
+        return key in self._live
+
+    def push(self, key: str, wake_ms: int) -> None:
+        """Hold a key until ``wake_ms`` (UTC milliseconds); a key that is already held is moved."""
+        if key not in self._live and len(self._live) >= self.capacity:
+            raise OverflowError(f"the local wheel holds {self.capacity} timers and is full")
+        self._sequence += 1
+        self._live[key] = self._sequence
+        heapq.heappush(self._heap, (wake_ms, self._sequence, key))
+        # Dead entries never outnumber live ones by more than the live ones, so memory is bounded too.
+        if len(self._heap) > 2 * len(self._live) + 64:
+            self._heap = [entry for entry in self._heap if self._live.get(entry[2]) == entry[1]]
+            heapq.heapify(self._heap)
+
+    def discard(self, key: str) -> bool:
+        """Forget a key; False if it is not held."""
+        return self._live.pop(key, None) is not None
+
+    def next_wake_ms(self) -> int | None:
+        """Return the wake-up time of the first key; None when empty."""
+        self._drop_dead()
+        return self._heap[0][0] if self._heap else None
+
+    def pop_due(self, now_ms: int) -> Iterator[str]:
+        """Remove and yield every key whose time has come, the earliest first, equal times in order of arrival."""
+        while True:
+            self._drop_dead()
+            if not self._heap or self._heap[0][0] > now_ms:
+                return
+            key = heapq.heappop(self._heap)[2]
+            del self._live[key]
+            yield key
+
+    def pop_all(self) -> tuple[str, ...]:
+        """Remove and return all keys, in order."""
+        keys = tuple(entry[2] for entry in sorted(self._heap) if self._live.get(entry[2]) == entry[1])
+        self._heap.clear()
+        self._live.clear()
+        return keys
+
+    def _drop_dead(self) -> None:
+        heap, live = self._heap, self._live
+        while heap and live.get(heap[0][2]) != heap[0][1]:
+            heapq.heappop(heap)
+
+
+WhenOverdue = Literal["deliver", "drop", "park"]
+
+
+@dataclass(frozen=True, slots=True)
+class DeliveryPolicy:
+    """Decides whether timers may be handed out, where they may be cancelled.
+
+    Args:
+        is_dead: Returns whether a timer is cancelled, as far as this process knows now.
+        keep_ms: Time after its due time that a timer's cancellation is certainly remembered.
+    """
+
+    is_dead: Callable[[Envelope], bool]
+    keep_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Overdue:
+    """The outcome of timers that arrive too late to be useful, for instance after an outage.
+
+    Args:
+        after: Lateness from which a timer is overdue; for a timer that is tried again, by its attempt's due time.
+        then: ``"drop"`` it (it is acknowledged and counted), ``"park"`` it, or ``"deliver"`` it all the same.
+
+    Raises:
+        ValueError: A value is out of range.
+    """
+
+    after: dt.timedelta
+    then: WhenOverdue = "park"
+
+    def __post_init__(self) -> None:
+        after: object = self.after
+        if not isinstance(after, dt.timedelta) or after <= dt.timedelta(0):
+            raise ValueError(f"Overdue: after ({after!r}) must be a duration above 0")
+        if self.then not in get_args(WhenOverdue):
+            raise ValueError(f"Overdue: then ({self.then!r}) must be one of {', '.join(get_args(WhenOverdue))}")
+
+    def is_met(self, late_ms: int) -> bool:
+        """True if a timer with this lateness is overdue."""
+        return dt.timedelta(milliseconds=late_ms) > self.after
+
+
+@unique
+class Verdict(Enum):
+    """The verdict about a due timer that is not parked."""
+
+    HAND = "hand"
+    """A handler may have the timer."""
+    ASK = "ask"
+    """The timer may have been cancelled: the log of cancellations must be asked first."""
+    DEAD = "dead"
+    """The timer was cancelled or replaced."""
+    OVERDUE = "overdue"
+    """The timer is too late to be useful."""
+
+
+def judged(
+    envelope: Envelope | None, now_ms: int, judge: DeliveryPolicy | None, overdue: Overdue | None
+) -> Verdict | Parked:
+    """Decide about a timer that is due."""
+    if envelope is None or (judge is None and overdue is None):
+        return Verdict.HAND
+    if judge is not None and judge.is_dead(envelope):
+        # No question needed: a cancellation is never taken back.
+        return Verdict.DEAD
+    late_ms = now_ms - envelope.due_ms
+    if overdue is not None and overdue.then != "deliver" and overdue.is_met(late_ms):
+        if overdue.then == "drop":
+            return Verdict.OVERDUE
+        use = spelled(overdue.after // dt.timedelta(milliseconds=1))
+        return Parked(f"it came {spelled(late_ms)} after its due time, and is useful for {use} only")
+    if judge is None:
+        return Verdict.HAND
+    if is_too_late(envelope, now_ms, judge.keep_ms):
+        return too_late_to_know(now_ms - first_wanted_ms(envelope), judge.keep_ms)
+    return Verdict.ASK
+
+
+MAX_FAILURES = 3
+"""Failed publishes in a row of a timer that arrived far too early; after them the timer waits in the broker."""
+MAX_GIVEN_BACK = 10
+"""Redeliveries, by the broker's count, of a message that can only be given back; after them it is parked."""
+SHARE = 4
+"""Divisor of the room to hold timers, for two limits: timers whose publish failed, and messages given back.
+
+The second limit is for each redelivery delay.
+"""
+
+
+class GivingBack:
+    """Decides about messages that a consumer can neither hand out nor publish.
+
+    They wait in the broker, and are redelivered. But a broker limits the unacknowledged messages of a consumer, and
+    redelivers those before all others: so their number is bounded, and a message that was redelivered too often is
+    parked.
+    """
+
+    def __init__(self, max_held: int, hold_bound_ms: int, *, parks: bool, redelivery_delay_ms: int) -> None:
+        self._most = max(max_held // SHARE, 1)
+        self._hold_bound_ms = hold_bound_ms
+        self._parks = parks
+        self._redelivery_delay_ms = redelivery_delay_ms
+        self._failing = 0  # timers in flight whose last publish failed
+        self._given_back = 0
+        self._since_ms = 0
+
+    def waits(self, timer: InFlight, *, is_full: bool) -> bool:
+        """Return whether a timer whose publish failed waits here for another publish, perhaps to the parking topic.
+
+        Otherwise the timer goes back to the broker.
+        """
+        self._failing += not timer.failures
+        timer.failures += 1
+        is_crowd = self._failing > self._most
+        if timer.redirect is not None:
+            # The timer has no room reserved here, unlike a timer that arrived early.
+            return not is_full and not is_crowd
+        if not is_crowd and timer.failures < MAX_FAILURES:
+            return True
+        if not self._parks_by_now(timer.arrival):
+            return False
+        self.forgets(timer)
+        timer.redirect = Parked("it came far too early, and could not be published again")
+        return True
+
+    def forgets(self, timer: InFlight) -> None:
+        """Reset the failed publishes of a timer that leaves or is to be parked."""
+        self._failing -= 1
+        timer.failures = 0
+
+    def too_new(self, arrival: Arrival, now_ms: int, monotonic_ms: int) -> InFlight | None:
+        """Decide about a message of a later version: park it, hand it out as unreadable, or (None) have it redelivered.
+
+        Redelivery may reach a consumer of that version; its number is limited, since any producer can write any
+        version.
+        """
+        if monotonic_ms - self._since_ms >= self._redelivery_delay_ms:
+            self._since_ms, self._given_back = monotonic_ms, 0
+        self._given_back += 1
+        is_crowd = self._given_back > self._most
+        if not is_crowd and not self._parks_by_now(arrival):
+            return None
+        timer = InFlight(arrival.place_key, arrival, monotonic_ms)
+        if self._parks:
+            timer.redirect = Parked(f"no consumer here reads it: {arrival.envelope_error}"[:MAX_REASON_CHARS])
+        else:
+            timer.postponed_ms, timer.not_before_ms = now_ms, now_ms + self._hold_bound_ms
+        return timer
+
+    def without_id(self, arrival: Arrival, redirect: Redirect) -> Parked | None:
+        """Decide about a message without id that its handler wants parked or retried; None to have it redelivered."""
+        if isinstance(redirect, Parked):
+            return redirect if self._parks else None
+        if not self._parks_by_now(arrival):
+            return None
+        came = f"the broker delivered it again {arrival.redeliveries} times (limit {MAX_GIVEN_BACK})"
+        return Parked(f"it has no envelope to be tried again by, and {came}")
+
+    def _parks_by_now(self, arrival: Arrival) -> bool:
+        return self._parks and arrival.redeliveries >= MAX_GIVEN_BACK
+
+
+class Deliver(NamedTuple):
+    """Give a timer to a handler."""
+
+    timer: InFlight
+
+
+class Acknowledge(NamedTuple):
+    """Acknowledge a message."""
+
+    arrival: Arrival
+
+
+class NegativeAcknowledge(NamedTuple):
+    """Have a message redelivered."""
+
+    arrival: Arrival
+
+
+class Republish(NamedTuple):
+    """Publish a timer again, under its due time or to be parked, and report the outcome; acknowledge only then."""
+
+    timer: InFlight
+
+
+class Release(NamedTuple):
+    """Release the claim on a timer that is not tried again or parked after all, at least not by its copy in flight."""
+
+    timer: InFlight
+
+
+class Drop(NamedTuple):
+    """Ignore a message."""
+
+    arrival: Arrival
+
+
+Command = Deliver | Acknowledge | NegativeAcknowledge | Republish | Release | Drop
+
+
+def let_go(timer: InFlight | None) -> list[Command]:
+    """Return the command for a timer that was to be tried again or parked, and ends otherwise."""
+    return [] if timer is None or timer.redirect is None else [Release(timer)]
+
 
 MAX_REPUBLISHING = 1_000
 """Unconfirmed re-publications; more of them would only queue in the client."""
@@ -59,7 +371,7 @@ class Engine:
         *,
         hold_bound_ms: int,
         max_held: int,
-        handled: HandledTimers,
+        handled: HandledWindow,
         ack_timeout_ms: int | None = None,
         judge: DeliveryPolicy | None = None,
         overdue: Overdue | None = None,
@@ -111,13 +423,7 @@ class Engine:
         return arrival.envelope is not None and arrival.envelope.due_ms - now_ms > self._hold_bound_ms
 
     def received(self, arrival: Arrival, now_ms: int, monotonic_ms: int) -> list[Command]:
-        """Decide about a new message; only to be called while not `full`.
-
-        Args:
-            arrival: The message.
-            now_ms: UTC milliseconds, which decide about due times.
-            monotonic_ms: The clock that never goes back, which decides about timeouts.
-        """
+        """Decide about a new message; only to be called while not `full`."""
         counts = self._counts
         counts.received += 1
         envelope = arrival.envelope
@@ -221,13 +527,7 @@ class Engine:
         return [NegativeAcknowledge(arrival) for arrival in timer.arrivals]
 
     def postponed(self, timer: InFlight, now_ms: int, after_ms: int) -> list[Command]:
-        """Keep a timer in flight that the handler puts off, and hand it out again later without the broker.
-
-        Args:
-            timer: The timer as it was handed out.
-            now_ms: UTC milliseconds.
-            after_ms: Time that the timer waits.
-        """
+        """Keep a timer in flight that the handler puts off, and hand it out again later without the broker."""
         if self._in_flight.get(timer.key) is not timer:
             return []
         if self.full:
@@ -298,7 +598,8 @@ class Engine:
             self._counts.redelivered += 1
             timer.arrival = arrival
             timer.received_ms = monotonic_ms
-        elif arrival.position not in timer.extras and self._giving_back.too_many(self._extras + 1):
+        elif arrival.position not in timer.extras and 2 * (self._extras + 1) > self._max_held:
+            # Half of the room is for timers.
             return [NegativeAcknowledge(arrival)]  # acknowledged at its redelivery, when the timer is handled
         else:
             self._counts.extra_copies += 1
@@ -334,11 +635,7 @@ class Engine:
     def begins(self, timer: InFlight, now_ms: int, *, is_asked: bool) -> list[Command] | None:
         """Judge a timer again that waited for its handler after it was handed out; None if the handler may begin.
 
-        Args:
-            timer: The timer as it was handed out.
-            now_ms: UTC milliseconds.
-            is_asked: Whether the log of cancellations was read lately; if not, it is asked first, as for a timer that
-                is due.
+        If the log of cancellations was not read lately (``is_asked``), it is asked first, as for a timer that is due.
         """
         if self._in_flight.get(timer.key) is not timer:
             return None

@@ -6,16 +6,14 @@ import datetime as dt
 import threading
 from collections.abc import Callable
 
-from timewheel.client.alarms import Alarms
-from timewheel.client.hooks import Hooks
-from timewheel.consumers.in_flight import InFlight
-from timewheel.consumers.inbox.errors import InboxUnavailable
-from timewheel.consumers.inbox.protocol import Answer, Inbox, Owners, inbox_key, kept_for_ms
-from timewheel.consumers.message import DelayedMessage
-from timewheel.consumers.middleware import Middleware, Postpone, SkipTimer
+from timewheel.client.hooks import Alarms, Hooks
 from timewheel.core.clock import Clock
 from timewheel.core.rng import Random
 from timewheel.events import InboxDidNotAnswer, InboxLeaseLost, InboxNotNotified
+
+from .inbox.protocol import Answer, Inbox, InboxUnavailable, Owners, inbox_key, kept_for_ms
+from .message import DelayedMessage, InFlight
+from .middleware import Middleware, Postpone, SkipTimer
 
 LEASE_MS = 30_000
 RENEWALS_PER_LEASE = 3
@@ -27,19 +25,7 @@ JOIN_TIMEOUT_MS = 5_000
 
 
 class InboxGuard(Middleware):
-    """Lets each timer of a subscription be handled once, as far as its store can ensure it.
-
-    Args:
-        inbox: The store.
-        due_topic: The plan's due topic.
-        subscription: The consumer's subscription.
-        keep_ms: Time past its due time that a done timer is remembered.
-        goes_on: Returns whether a timer is published anew after its handler raised this exception; the timer then stays
-            claimed until `settled`. None if timers are never published anew.
-        clock: Source of time.
-        rng: Randomness for owners' tokens.
-        hooks: Receive events about the store's failures.
-    """
+    """Lets each timer of a subscription be handled once, as far as its store can ensure it."""
 
     def __init__(
         self,
@@ -56,7 +42,7 @@ class InboxGuard(Middleware):
         self._inbox = inbox
         self._place = (due_topic, subscription)
         self._keep_ms = keep_ms
-        self._goes_on = goes_on
+        self._goes_on = goes_on  # True: the timer is published anew, and stays claimed until `settled`
         self._clock = clock
         self._hooks = hooks
         self._alarms = Alarms(hooks, clock)
@@ -120,12 +106,7 @@ class InboxGuard(Middleware):
             self._release(key, owner)
 
     def settled(self, timer: InFlight, is_stored: bool) -> None:
-        """Release a timer that was to be tried again or parked: it is stored anew, or given back to the broker.
-
-        Args:
-            timer: The timer as it was handled.
-            is_stored: Whether its successor is stored.
-        """
+        """Release a timer that was to be tried again or parked: it is stored anew, or given back to the broker."""
         envelope = timer.arrival.envelope
         if envelope is None:
             return

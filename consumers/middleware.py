@@ -6,9 +6,10 @@ import datetime as dt
 from collections.abc import Callable, Sequence
 
 from timewheel.client.hooks import Hooks
-from timewheel.consumers.arguments import check_duration
-from timewheel.consumers.message import DelayedMessage
 from timewheel.events import MiddlewareFailed
+
+from .errors import check_duration
+from .message import DelayedMessage
 
 MAX_LATER = dt.timedelta(minutes=10)
 """Longest time that a timer can be put off, since it stays in flight in this consumer."""
@@ -82,14 +83,7 @@ class Middleware:
 
 
 class MiddlewareChain:
-    """Calls a handler within its `Middleware` objects.
-
-    Args:
-        middlewares: The `Middleware` objects, the outermost first.
-        hooks: Receive the exceptions that ``after`` and ``failed`` raise.
-    """
-
-    __slots__ = ("_hooks", "_middlewares")
+    """Calls a handler within its `Middleware` objects."""
 
     def __init__(self, middlewares: Sequence[Middleware], hooks: Hooks) -> None:
         self._middlewares = tuple(middlewares)
@@ -116,12 +110,7 @@ class MiddlewareChain:
                 raise
 
     def leave(self, message: DelayedMessage, error: BaseException | None = None) -> None:
-        """Call each ``after``, or each ``failed``, once the handler has ended.
-
-        Args:
-            message: The timer.
-            error: The handler's exception; None if the handler has returned.
-        """
+        """Call each ``after``, or each ``failed``, once the handler has ended."""
         for middleware in reversed(self._middlewares):
             self._report(middleware, message, error)
 

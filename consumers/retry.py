@@ -7,15 +7,15 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from timewheel.consumers.arguments import check_duration
-from timewheel.consumers.errors import SubscribeRefused
-from timewheel.consumers.redirect import MAX_REASON_CHARS, Parked, Redirect, ToRetry
 from timewheel.core.arguments import check_kind, is_async
 from timewheel.core.clock import Clock
 from timewheel.core.durations import format_duration, spelled
 from timewheel.core.errors import BadArgument
 from timewheel.core.plan import Plan
 from timewheel.core.rng import Random
+
+from .errors import SubscribeRefused, check_duration
+from .message import MAX_REASON_CHARS, Parked, Redirect, ToRetry
 
 MAX_ATTEMPTS = 100_000
 NO_TOPICS = "the plan has no retry topics: write retry = true in it, and run `timewheel topics ensure PLAN`"
@@ -152,16 +152,7 @@ class RetryPolicy:
 def after_failure(
     policy: RetryPolicy, attempt: int, error: Exception, *, now_ms: int, max_delay_ms: int, rng: Random
 ) -> Redirect:
-    """Decide about a timer whose handler raised an exception.
-
-    Args:
-        policy: The consumer's policy.
-        attempt: The attempt, counted from 0.
-        error: The exception; `RetryLater` and `ParkTimer` state the decision themselves.
-        now_ms: UTC milliseconds.
-        max_delay_ms: The plan's longest delay: no timer is put off for longer.
-        rng: Randomness for back-offs.
-    """
+    """Decide about a timer whose handler raised an exception."""
     if isinstance(error, ParkTimer):
         return Parked(error.reason[:MAX_REASON_CHARS])
     wish = error if isinstance(error, RetryLater) else None
@@ -187,17 +178,7 @@ def after_failure(
 
 
 class Retries:
-    """Decides about timers whose handlers raise, for a consumer.
-
-    Args:
-        policy: The consumer's policy; None follows only `RetryLater` and `ParkTimer`.
-        plan: Defines whether there are retry and parking topics, and the longest delay.
-        clock: Source of time.
-        rng: Randomness for back-offs.
-
-    Raises:
-        SubscribeRefused: There is a policy, and no retry topic.
-    """
+    """Decides about timers whose handlers raise, for a consumer."""
 
     def __init__(self, policy: RetryPolicy | None, plan: Plan, clock: Clock, rng: Random) -> None:
         if policy is not None and not plan.keeps_back:
@@ -213,12 +194,7 @@ class Retries:
         return self._plan.keeps_back and (self._policy is not None or isinstance(error, RetryLater | ParkTimer))
 
     def after(self, error: Exception, attempt: int) -> Redirect | None:
-        """Decide about a timer; None to have the broker redeliver it.
-
-        Args:
-            error: The handler's exception.
-            attempt: The attempt, counted from 0.
-        """
+        """Decide about a timer; None to have the broker redeliver it."""
         if not self.goes_on(error):
             return None
         return after_failure(

@@ -3,11 +3,10 @@
 `DelayedProducer` blocks, `AsyncDelayedProducer` awaits; both use the caller's ``pulsar.Client`` and a plan.
 """
 
-from timewheel.producers.aio import AsyncDelayedProducer
-from timewheel.producers.producer import CancelCallback, DelayedProducer, TimerCallback
-from timewheel.producers.send_options import SendOptions
-from timewheel.producers.sending.counters import ProducerCounts
-from timewheel.producers.timer import Timer
+from .aio import AsyncDelayedProducer
+from .base_producer import ProducerCounts
+from .producer import CancelCallback, DelayedProducer, TimerCallback
+from .timer import SendOptions, Timer
 
 __all__ = [
     "AsyncDelayedProducer",

@@ -9,30 +9,22 @@ from contextlib import suppress
 from types import TracebackType
 from typing import Any, Self, Unpack, cast
 
-from timewheel.client.hooks import Hooks
 from timewheel.client.process import end_at_exit
-from timewheel.client.surface import ClientLike
 from timewheel.core.cancellations import CancelResult
-from timewheel.core.clock import Clock, SystemClock
 from timewheel.core.errors import ClientMisuse, TimewheelError
-from timewheel.core.plan import Plan
 from timewheel.events import ProducerClosedWithUnknownOutcomes
-from timewheel.hooks import Hook
-from timewheel.producers.cancel_messages import replacing
-from timewheel.producers.prepare import DEFAULT_MAX_MESSAGE_BYTES
-from timewheel.producers.producer import CLOSE_GRACE_MS, CLOSE_TIMEOUT_S
-from timewheel.producers.send_options import SendOptions
-from timewheel.producers.sending.counters import ProducerCounts
-from timewheel.producers.sending.outgoing import Outgoing
-from timewheel.producers.sending.pool import PooledProducer
-from timewheel.producers.sending.writer import DEFAULT_MAX_PENDING, Send, TimerWriter, idle_ms
-from timewheel.producers.timer import Timer
+
+from .base_producer import CLOSE_GRACE_MS, CLOSE_TIMEOUT_S, BaseProducer, ProducerCounts, Send, idle_ms
+from .cancel_messages import replacing
+from .pool import PooledProducer
+from .prepare import Outgoing
+from .timer import SendOptions, Timer
 
 OPENING_THREADS = 8
 """Threads on which producers are opened, flushed or closed, off the event loop."""
 
 
-class AsyncDelayedProducer:
+class AsyncDelayedProducer(BaseProducer):
     """Sends timers of one plan from one event loop; the counterpart of `DelayedProducer`.
 
         async with AsyncDelayedProducer(client, plan) as producer:
@@ -43,49 +35,11 @@ class AsyncDelayedProducer:
 
     Args:
         client: Your ``pulsar.Client`` (not ``pulsar.asyncio.Client``). Close it yourself, after the producer.
-        plan: The plan.
-        schema: A schema of pulsar-client; None: bytes.
         clock: Clock for send times; None: the system's clock. Time-outs use the event loop's own clock.
-        hooks: Called with events for operators; None: events are logged.
-        max_pending: Limit on pending sends, over all topics; further sends wait.
-        max_producers: Limit on open producers of the client; each serves a partition of a topic. None: the number that
-            the plan needs, up to 4,096.
-        max_message_bytes: The broker's ``maxMessageSize``.
-        producer_options: Options as for `DelayedProducer`.
-
-    Raises:
-        ClientMisuse: A producer option is set by timewheel itself, or gevent has replaced the process's threads; the
-            message states the reason.
+        others: Arguments and errors of `DelayedProducer`.
     """
 
-    def __init__(
-        self,
-        client: ClientLike,
-        plan: Plan,
-        *,
-        schema: Any = None,
-        clock: Clock | None = None,
-        hooks: tuple[Hook, ...] | None = None,
-        max_pending: int = DEFAULT_MAX_PENDING,
-        max_producers: int | None = None,
-        max_message_bytes: int = DEFAULT_MAX_MESSAGE_BYTES,
-        **producer_options: Any,
-    ) -> None:
-        if max_pending < 1 or (max_producers is not None and max_producers < 1):
-            raise ClientMisuse("max_pending and max_producers are at least 1")
-        self.plan = plan
-        self._hooks = Hooks(hooks)
-        self._writer = TimerWriter(
-            client,
-            plan,
-            schema=schema,
-            clock=clock or SystemClock(),
-            hooks=self._hooks,
-            max_producers=max_producers,
-            max_message_bytes=max_message_bytes,
-            may_wait=lambda: True,  # producers are opened on threads of their own
-            options=producer_options,
-        )
+    def _begin(self, max_pending: int) -> None:
         self._room = asyncio.Semaphore(max_pending)
         self._pending: set[Send] = set()
         self._finished: deque[Send] = deque()
@@ -95,44 +49,25 @@ class AsyncDelayedProducer:
         self._changed = asyncio.Event()
         self._threads = ThreadPoolExecutor(OPENING_THREADS, thread_name_prefix="timewheel-producer")
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._idle_ms = idle_ms(plan)
+        self._idle_ms = idle_ms(self.plan)
         self._housekeeping: asyncio.TimerHandle | None = None
-        self._closed = False
         end_at_exit(self, AsyncDelayedProducer._end)
 
     async def send(self, content: Any, **options: Unpack[SendOptions]) -> Timer:
-        """Send a timer and wait until it is stored.
-
-        Args:
-            content: Content for the schema; None: a null value.
-            options: ``deliver_at`` (UTC milliseconds since 1970, or an aware datetime) or ``deliver_after`` (a
-                timedelta): the due time; neither: now. ``timer_id``, ``properties``, ``partition_key``,
-                ``ordering_key``, ``event_timestamp``, ``group``, ``replace``: see `SendOptions`.
-
-        Returns:
-            The timer; it is stored, and will be delivered.
-
-        Raises:
-            SendRefused: Arguments cannot be sent (`BadDueTime`, `DelayTooLong`, `BadTimerId`, `BadArgument`,
-                `ReservedProperty`, `PayloadTooLarge`).
-            SendFailed: The broker did not take the timer.
-            SendOutcomeUnknown: The timer may be stored: send it again under the same id.
-            CancelFailed, CancelOutcomeUnknown: With ``replace``: the timer is stored; the timer that it replaces is not
-                cancelled, or may not be. Send it again, with ``replace``.
-            TopologyError: The timer's topic does not exist.
-            ClientMisuse: The producer is closed, forked, or belongs to another event loop.
+        """Send a timer and wait until it is stored. Arguments, result and errors are those of
+        `DelayedProducer.send`; `ClientMisuse` also if the producer belongs to another event loop.
         """
         return await self._sent(content, options, None)
 
     async def cancel(self, timer: Timer | str) -> CancelResult:
         """Cancel a timer, and wait until the cancellation is stored; see `DelayedProducer.cancel`."""
         outcome = self._outcome()
-        return cast(CancelResult, await self._ended(self._writer.cancelling(timer, self._client_finished, outcome)))
+        return cast(CancelResult, await self._ended(self._cancelling(timer, self._client_finished, outcome)))
 
     async def cancel_group(self, group: str) -> CancelResult:
         """Cancel all timers that were sent with this ``group`` so far; see `DelayedProducer.cancel_group`."""
         outcome = self._outcome()
-        send = self._writer.cancelling_group(group, self._client_finished, outcome)
+        send = self._cancelling(group, self._client_finished, outcome, is_group=True)
         return cast(CancelResult, await self._ended(send))
 
     async def reschedule(self, timer: Timer, content: Any, **options: Unpack[SendOptions]) -> Timer:
@@ -141,7 +76,7 @@ class AsyncDelayedProducer:
 
     async def _sent(self, content: Any, options: SendOptions, older: Timer | None) -> Timer:
         outcome = self._outcome()
-        outgoing = self._writer.prepare(content, options, 0 if older is None else older.generation)
+        outgoing = self._prepare(content, options, 0 if older is None else older.generation)
         send = Send(outgoing, self._client_finished, outcome)
         send.older_due_ms = None if older is None else older.due_ms
         return cast(Timer, await self._ended(send))
@@ -157,7 +92,7 @@ class AsyncDelayedProducer:
             self._refuse_if_closed()  # the producer may have been closed during the wait for room
             await self._start(send)
         except BaseException as error:
-            self._writer.counters.raised(error)
+            self._counters.raised(error)
             self._leave(send)
             raise
         return await outcome
@@ -169,26 +104,22 @@ class AsyncDelayedProducer:
             ClientMisuse: The producer is forked, or belongs to another event loop.
         """
         loop = self._usable_loop(closed_too=True)
-        await loop.run_in_executor(self._threads, self._writer.pool.flush)
+        await loop.run_in_executor(self._threads, self._pool.flush)
         await self._drain(set(self._pending))
 
     async def close(self, timeout_s: float = CLOSE_TIMEOUT_S) -> int:
         """Refuse further sends, wait for outstanding outcomes, and close. A second call does nothing.
 
-        Args:
-            timeout_s: Seconds to wait for outcomes. Sends without an outcome by then end with `SendOutcomeUnknown`.
-
-        Returns:
-            Number of outcomes that were unknown after that time; an event reports it to the hooks too.
+        See `DelayedProducer.close`.
         """
-        if self._writer.process.is_child or self._closed:
+        if self._process.is_child or self._closed:
             return 0  # a forked child leaves everything to its parent
         loop = self._usable_loop()
         self._closed = True
         with suppress(TimeoutError):
             await asyncio.wait_for(self._drain(set(self._pending)), timeout_s)
         unknown_count = len(self._pending)
-        await loop.run_in_executor(self._threads, self._writer.pool.close_all, CLOSE_GRACE_MS)
+        await loop.run_in_executor(self._threads, self._pool.close_all, CLOSE_GRACE_MS)
         with suppress(TimeoutError):
             await asyncio.wait_for(self._drain(set(self._pending)), CLOSE_GRACE_MS / 1000)
         self._threads.shutdown(wait=False)
@@ -201,7 +132,7 @@ class AsyncDelayedProducer:
     @property
     def counts(self) -> ProducerCounts:
         """Counts of sends by outcome, so far."""
-        return self._writer.counters.counts(len(self._pending))
+        return self._counters.counts(len(self._pending))
 
     async def __aenter__(self) -> Self:
         return self
@@ -214,10 +145,10 @@ class AsyncDelayedProducer:
     def _end(self) -> None:
         """Close without a loop: the loop ends before the interpreter does."""
         self._closed = True
-        self._writer.pool.close_all(CLOSE_GRACE_MS)
+        self._pool.close_all(CLOSE_GRACE_MS)
 
     def _usable_loop(self, *, closed_too: bool = False) -> asyncio.AbstractEventLoop:
-        self._writer.process.check("producer")
+        self._process.check("producer")
         if not closed_too:
             self._refuse_if_closed()
         loop = asyncio.get_running_loop()
@@ -228,30 +159,26 @@ class AsyncDelayedProducer:
             self._keep_house()
         return loop
 
-    def _refuse_if_closed(self) -> None:
-        if self._closed:
-            raise ClientMisuse("this producer is closed: nothing can be sent any more; make a new one")
-
     def _keep_house(self) -> None:
         assert self._loop is not None, "called once a loop is known"
-        self._threads.submit(self._writer.pool.close_idle)
+        self._threads.submit(self._pool.close_idle)
         self._housekeeping = self._loop.call_later(self._idle_ms / 1000, self._keep_house)
 
     async def _start(self, send: Send) -> None:
         """Hand the next message of a send over to the client."""
         outgoing = send.outgoing
-        send.pooled = self._writer.pool.borrow(outgoing.topic, outgoing.partition) or await self._opened(send)
+        send.pooled = self._pool.borrow(outgoing.topic, outgoing.partition) or await self._opened(send)
         try:
             send.start()
         except Exception as error:
-            self._writer.pool.give_back(send.pooled)
-            raise self._writer.refused(send, error) from error
+            self._pool.give_back(send.pooled)
+            raise self._refused_by_client(send, error) from error
 
     async def _opened(self, send: Send) -> PooledProducer:
         while True:
-            outgoing = self._writer.routed_now(send)
+            outgoing = self._routed_now(send)
             key = (outgoing.topic, outgoing.partition)
-            pooled = self._writer.pool.borrow(*key)
+            pooled = self._pool.borrow(*key)
             if pooled is not None:
                 return pooled
             try:
@@ -263,12 +190,12 @@ class AsyncDelayedProducer:
                 if not opening.cancelled():
                     opening.result()
             except Exception as error:  # noqa: BLE001 - the client has errors of its own; the writer reads them all
-                self._writer.opening_failed(send, error)
+                self._opening_failed(send, error)
 
     async def _open(self, outgoing: Outgoing) -> PooledProducer:
         """Open a producer on a thread, and borrow it."""
         key = (outgoing.topic, outgoing.partition)
-        on_thread = self._threads.submit(self._writer.pool.open, *key, outgoing.place)
+        on_thread = self._threads.submit(self._pool.open, *key, outgoing.place)
         opening = self._openings[key] = asyncio.wrap_future(on_thread)
         try:
             return await opening
@@ -280,7 +207,7 @@ class AsyncDelayedProducer:
 
     def _give_back_unused(self, on_thread: Future[PooledProducer]) -> None:
         if not on_thread.cancelled() and on_thread.exception() is None:
-            self._writer.pool.give_back(on_thread.result())
+            self._pool.give_back(on_thread.result())
 
     def _client_finished(self, send: Send) -> None:
         """Hand over a finished attempt to the loop; runs on the client's own thread."""
@@ -297,9 +224,9 @@ class AsyncDelayedProducer:
         # The flag is cleared first: attempts that finish from here on request another call.
         self._is_called = False
         finished = [self._finished.popleft() for _ in range(len(self._finished))]
-        self._writer.pool.give_back(*(send.pooled for send in finished))
+        self._pool.give_back(*(send.pooled for send in finished))
         for send in finished:
-            step = self._writer.judge(send)
+            step = self._evaluate(send)
             if isinstance(step, Outgoing):
                 assert self._loop is not None, "a send knows its loop"
                 task = self._loop.create_task(self._continue(send))
@@ -314,16 +241,16 @@ class AsyncDelayedProducer:
         except TimewheelError as error:
             self._report(send, error)
         except Exception as error:  # noqa: BLE001 - the caller waits for an outcome, whatever the error
-            self._report(send, self._writer.refused(send, error))
+            self._report(send, self._refused_by_client(send, error))
 
     def _report(self, send: Send, error: TimewheelError | None) -> None:
-        self._writer.counters.ended(1, () if error is None else (error,))
+        self._counters.ended(1, () if error is None else (error,))
         self._leave(send)
         outcome: asyncio.Future[Timer | CancelResult | None] = send.notify
         if outcome.done():
             return  # its caller was cancelled
         if error is None:
-            outcome.set_result(self._writer.told(send, None))
+            outcome.set_result(self._result(send, None))
         else:
             outcome.set_exception(error)
 

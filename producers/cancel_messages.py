@@ -4,32 +4,21 @@ from __future__ import annotations
 
 from timewheel.client.results import Outcome
 from timewheel.core.arguments import check_kind
-from timewheel.core.cancel_policy import Cancel
 from timewheel.core.cancellations import Cancellation
 from timewheel.core.envelope import MAX_GROUP_CHARS, MAX_TIMER_ID_CHARS, unit_mistake
 from timewheel.core.errors import BadArgument, CancelFailed, CancelOutcomeUnknown, CancelRefused, TimewheelError
 from timewheel.core.names import Names
-from timewheel.core.plan import Plan
-from timewheel.producers.send_options import SendOptions
-from timewheel.producers.sending.outgoing import Outgoing
-from timewheel.producers.timer import Timer
+from timewheel.core.plan import Cancel, Plan
+
+from .prepare import Outgoing
+from .timer import SendOptions, Timer
 
 MAX_ATTEMPTS = 4
 """Limit on sends of a cancellation; each further send follows a producer that was found closed."""
 
 
 def cancellation_of_timer(plan: Plan, timer: Timer | str, stamp: int, now_ms: int) -> Cancellation:
-    """Build the cancellation that cancels a timer.
-
-    Args:
-        plan: The plan.
-        timer: The timer as returned by `send`, or its id alone.
-        stamp: A new stamp, above the timer's generation.
-        now_ms: UTC milliseconds.
-
-    Raises:
-        CancelRefused: The timer is not a timer of this plan, or the plan has no ``[cancel]``.
-    """
+    """Build the cancellation that cancels a timer."""
     timer_id, due_ms = id_and_due(plan, timer)
     return Cancellation("timer", timer_id, stamp, _forget_ms(plan, due_ms, now_ms))
 
@@ -46,11 +35,6 @@ def cancellation_of_replaced(plan: Plan, outgoing: Outgoing, now_ms: int) -> Can
 
     It is remembered as long as any timer sent until now may come, whatever due time the caller knows: another
     replacement, by another caller or by an attempt without an answer, may be due later.
-
-    Args:
-        plan: The plan.
-        outgoing: Message of the new timer.
-        now_ms: UTC milliseconds.
     """
     return Cancellation("timer", outgoing.timer_id, outgoing.generation, _forget_ms(plan, None, now_ms))
 
@@ -70,12 +54,7 @@ def id_and_due(plan: Plan, timer: object) -> tuple[str, int | None]:
 
 
 def replacing(plan: Plan, timer: Timer, options: SendOptions) -> SendOptions:
-    """Return the options by which a send reschedules a timer.
-
-    Raises:
-        BadArgument: It is no `Timer`, since an id alone is not enough; or the options name another timer.
-        CancelRefused: As for `cancellation_of_timer`.
-    """
+    """Return the options by which a send reschedules a timer."""
     check_kind("timer", timer, Timer, "the Timer that send returned is needed; cancel takes an id alone")
     id_and_due(plan, timer)
     timer_id = options.get("timer_id")
@@ -111,11 +90,7 @@ def _check_generation(timer: Timer) -> None:
 
 
 def enabled(plan: Plan, what: object) -> Cancel:
-    """Return the plan's settings for cancels.
-
-    Raises:
-        CancelRefused: The plan has no ``[cancel]``, so that no consumer would look for a cancellation.
-    """
+    """Return the plan's settings; refuse without ``[cancel]``, where no consumer would look for a cancellation."""
     if plan.cancel is None:
         raise CancelRefused(
             what,

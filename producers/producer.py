@@ -7,26 +7,17 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Any, Generic, Self, TypeVar, Unpack
 
-from timewheel.client.hooks import Hooks
 from timewheel.client.process import EXIT_MS, end_at_exit
-from timewheel.client.surface import ClientLike
 from timewheel.core.cancellations import CancelResult
-from timewheel.core.clock import Clock, SystemClock
 from timewheel.core.errors import ClientMisuse, TimewheelError
-from timewheel.core.plan import Plan
 from timewheel.events import ProducerClosedWithUnknownOutcomes, SendCallbackFailed
-from timewheel.hooks import Hook
-from timewheel.producers.cancel_messages import replacing
-from timewheel.producers.prepare import DEFAULT_MAX_MESSAGE_BYTES
-from timewheel.producers.send_options import SendOptions
-from timewheel.producers.sending.counters import ProducerCounts
-from timewheel.producers.sending.dispatcher import Dispatcher
-from timewheel.producers.sending.handoff_queue import HandoffQueue
-from timewheel.producers.sending.limiter import InFlightLimiter
-from timewheel.producers.sending.outgoing import Outgoing
-from timewheel.producers.sending.pool import PooledProducer
-from timewheel.producers.sending.writer import DEFAULT_MAX_PENDING, Send, TimerWriter, idle_ms
-from timewheel.producers.timer import Timer
+
+from .base_producer import CLOSE_GRACE_MS, CLOSE_TIMEOUT_S, BaseProducer, ProducerCounts, Send, idle_ms
+from .cancel_messages import replacing
+from .dispatcher import Dispatcher, HandoffQueue, InFlightLimiter
+from .pool import PooledProducer
+from .prepare import Outgoing
+from .timer import SendOptions, Timer
 
 TimerCallback = Callable[[TimewheelError | None, Timer], None]
 """``callback(error, timer)``: error is None if the timer is stored."""
@@ -35,13 +26,8 @@ CancelCallback = Callable[[TimewheelError | None, CancelResult | None], None]
 
 R = TypeVar("R")
 
-CLOSE_TIMEOUT_S = 30.0
-"""Time for which `DelayedProducer.close` waits for outcomes: the client's own send time-out."""
-CLOSE_GRACE_MS = 1_000
-"""Further time for producers to close and for the last callbacks to run."""
 
-
-class DelayedProducer:
+class DelayedProducer(BaseProducer):
     """Sends timers of one plan. Thread-safe.
 
         with DelayedProducer(client, plan) as producer:
@@ -65,41 +51,12 @@ class DelayedProducer:
             message states the reason.
     """
 
-    def __init__(
-        self,
-        client: ClientLike,
-        plan: Plan,
-        *,
-        schema: Any = None,
-        clock: Clock | None = None,
-        hooks: tuple[Hook, ...] | None = None,
-        max_pending: int = DEFAULT_MAX_PENDING,
-        max_producers: int | None = None,
-        max_message_bytes: int = DEFAULT_MAX_MESSAGE_BYTES,
-        **producer_options: Any,
-    ) -> None:
-        if max_pending < 1 or (max_producers is not None and max_producers < 1):
-            raise ClientMisuse("max_pending and max_producers are at least 1")
-        self.plan = plan
-        self._clock: Clock = clock or SystemClock()
-        self._hooks = Hooks(hooks)
-        self._writer = TimerWriter(
-            client,
-            plan,
-            schema=schema,
-            clock=self._clock,
-            hooks=self._hooks,
-            max_producers=max_producers,
-            max_message_bytes=max_message_bytes,
-            may_wait=self._may_wait,
-            options=producer_options,
-        )
+    def _begin(self, max_pending: int) -> None:
         self._dispatcher: Dispatcher[Send] = Dispatcher(
-            self._conclude, self._writer.pool.close_idle, idle_ms(plan), self._clock, self._hooks
+            self._conclude, self._pool.close_idle, idle_ms(self.plan), self._clock, self._hooks
         )
         self._limiter = InFlightLimiter(max_pending, self._may_wait)
-        self._handoff_queue: HandoffQueue[Send] = HandoffQueue(lambda: self._limiter.inside, self._refused, self._clock)
-        self._closed = False
+        self._handoff_queue = HandoffQueue(lambda: self._limiter.inside, self._refused, self._clock)
         self._dispatcher.start()
         end_at_exit(self, lambda producer: producer.close(EXIT_MS / 1000))
 
@@ -143,7 +100,7 @@ class DelayedProducer:
             TimewheelError: An error of `send` that is known at once; the callback is not called then.
         """
         self._submit(
-            Send(self._writer.prepare(content, options), self._dispatcher.put, callback),
+            Send(self._prepare(content, options), self._dispatcher.put, callback),
             self._handoff_queue.put,
         )
 
@@ -165,12 +122,12 @@ class DelayedProducer:
             TopologyError: The log of cancellations does not exist.
             ClientMisuse: See `send`.
         """
-        return self._cancelled(lambda waiting: self._writer.cancelling(timer, self._dispatcher.put_urgent, waiting))
+        return self._cancelled(lambda waiting: self._cancelling(timer, self._dispatcher.put_urgent, waiting))
 
     def cancel_group(self, group: str) -> CancelResult:
         """Cancel all timers that were sent with this ``group`` so far, however many; otherwise like `cancel`."""
         return self._cancelled(
-            lambda waiting: self._writer.cancelling_group(group, self._dispatcher.put_urgent, waiting)
+            lambda waiting: self._cancelling(group, self._dispatcher.put_urgent, waiting, is_group=True)
         )
 
     def cancel_async(self, timer: Timer | str, callback: CancelCallback) -> None:
@@ -184,7 +141,7 @@ class DelayedProducer:
         Raises:
             TimewheelError: An error of `cancel` that is known at once; the callback is not called then.
         """
-        self._submit(self._writer.cancelling(timer, self._dispatcher.put, callback), self._handoff_queue.put)
+        self._submit(self._cancelling(timer, self._dispatcher.put, callback), self._handoff_queue.put)
 
     def reschedule(self, timer: Timer, content: Any, **options: Unpack[SendOptions]) -> Timer:
         """Send a timer in place of an earlier timer: the new timer is stored first, then the old timer is cancelled.
@@ -206,7 +163,7 @@ class DelayedProducer:
 
     def _sent(self, content: Any, options: SendOptions, older: Timer | None) -> Timer:
         self._refuse_to_wait("send", "send_async")
-        outgoing = self._writer.prepare(content, options, 0 if older is None else older.generation)
+        outgoing = self._prepare(content, options, 0 if older is None else older.generation)
         waiting: _Waiting[Timer] = _Waiting()
         send = Send(outgoing, self._dispatcher.put_urgent, waiting)
         send.older_due_ms = None if older is None else older.due_ms
@@ -232,9 +189,9 @@ class DelayedProducer:
             ClientMisuse: The call is made in a callback or a forked child.
         """
         self._refuse_in_callback("flush")
-        self._writer.process.check("producer")
+        self._process.check("producer")
         self._handoff_queue.hand_over()
-        self._writer.pool.flush()
+        self._pool.flush()
         self._limiter.drain(self._clock)
 
     def close(self, timeout_s: float = CLOSE_TIMEOUT_S) -> int:
@@ -249,7 +206,7 @@ class DelayedProducer:
         Raises:
             ClientMisuse: The call is made in a callback.
         """
-        if self._writer.process.is_child or self._closed:
+        if self._process.is_child or self._closed:
             return 0  # a forked child leaves everything to its parent
         self._refuse_in_callback("close")
         self._closed = True
@@ -257,7 +214,7 @@ class DelayedProducer:
         self._handoff_queue.hand_over()
         self._limiter.drain(self._clock, int(timeout_s * 1000))
         unknown_count = self._limiter.inside
-        self._writer.pool.close_all(CLOSE_GRACE_MS)
+        self._pool.close_all(CLOSE_GRACE_MS)
         self._limiter.drain(self._clock, CLOSE_GRACE_MS)
         self._dispatcher.stop(CLOSE_GRACE_MS)
         if unknown_count:
@@ -267,7 +224,7 @@ class DelayedProducer:
     @property
     def counts(self) -> ProducerCounts:
         """Counts of sends by outcome, so far."""
-        return self._writer.counters.counts(self._limiter.inside)
+        return self._counters.counts(self._limiter.inside)
 
     def __enter__(self) -> Self:
         return self
@@ -285,38 +242,38 @@ class DelayedProducer:
             raise ClientMisuse(f"{what} waits for callbacks, and would wait for this one; call it elsewhere")
 
     def _submit(self, send: Send, hand_over: Callable[[Send], None]) -> None:
-        self._writer.process.check("producer")
+        self._process.check("producer")
         self._limiter.enter(send)
         try:
             self._borrow(send)
             try:
                 hand_over(send)
             except BaseException:
-                self._writer.pool.give_back(send.pooled)
+                self._pool.give_back(send.pooled)
                 raise
         except BaseException as error:
-            self._writer.counters.raised(error)
+            self._counters.raised(error)
             self._limiter.leave(send)
             raise
 
     def _borrow(self, send: Send) -> None:
         outgoing = send.outgoing
-        send.pooled = self._writer.pool.borrow(outgoing.topic, outgoing.partition) or self._opened(send)
+        send.pooled = self._pool.borrow(outgoing.topic, outgoing.partition) or self._opened(send)
 
     def _start(self, send: Send) -> None:
         """Hand over a send whose producer is borrowed to the client now."""
         try:
             send.start()
         except Exception as error:
-            raise self._writer.refused(send, error) from error
+            raise self._refused_by_client(send, error) from error
 
     def _opened(self, send: Send) -> PooledProducer:
         while True:
-            outgoing = self._writer.routed_now(send)
+            outgoing = self._routed_now(send)
             try:
-                return self._writer.pool.open(outgoing.topic, outgoing.partition, outgoing.place)
+                return self._pool.open(outgoing.topic, outgoing.partition, outgoing.place)
             except Exception as error:  # noqa: BLE001 - the client has errors of its own; the writer reads them all
-                self._writer.opening_failed(send, error)
+                self._opening_failed(send, error)
 
     def _refused(self, send: Send, error: Exception) -> None:
         """Let the dispatcher report a message that the client refused; its caller went on long ago."""
@@ -326,12 +283,12 @@ class DelayedProducer:
     def _conclude(self, finished: list[Send]) -> None:
         """Conclude finished attempts; runs on the dispatcher's thread."""
         # A send that has already ended was interrupted during its handover, and its caller knows.
-        sends = [send for send in finished if send.group is not None]
-        self._writer.pool.give_back(*[send.pooled for send in sends])
+        sends = [send for send in finished if send.batch is not None]
+        self._pool.give_back(*[send.pooled for send in sends])
         ended: list[Send] = []
         errors: list[TimewheelError] = []
         for send in sends:
-            step = self._writer.judge(send)
+            step = self._evaluate(send)
             if isinstance(step, Outgoing):
                 step = self._continued(send)
                 if step is None:
@@ -340,10 +297,10 @@ class DelayedProducer:
             if step is not None:
                 errors.append(step)
             try:
-                send.notify(step, self._writer.told(send, step))
+                send.notify(step, self._result(send, step))
             except Exception as error:  # noqa: BLE001 - a user's callback must not end the thread that serves all
                 self._hooks.emit(SendCallbackFailed(timer_id=send.outgoing.timer_id, error=repr(error)))
-        self._writer.counters.ended(len(ended), errors)
+        self._counters.ended(len(ended), errors)
         # Room is freed only now: so sends behind a slow callback are limited as well, and a flush waits for callbacks.
         self._limiter.leave(*ended)
         self._handoff_queue.some_ended()
@@ -355,7 +312,7 @@ class DelayedProducer:
             try:
                 self._start(send)
             except TimewheelError:
-                self._writer.pool.give_back(send.pooled)
+                self._pool.give_back(send.pooled)
                 raise
         except TimewheelError as error:
             return error

@@ -12,8 +12,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from timewheel.core.extras import missing_extra
-from timewheel.core.lazy_exports import names_on_first_use
+from timewheel.core.extras import missing_extra, names_on_first_use
 
 if TYPE_CHECKING:
     from .choice.candidates import as_shadow, candidate_plans
@@ -42,16 +41,14 @@ if TYPE_CHECKING:
     )
     from .history.keys import KeyShares
     from .history.read import ColumnMapping, read_history
-    from .job import Planned, Prediction, compare, plan_for, predict
+    from .job import History, Planned, Prediction, Traffic, compare, plan_for, predict, survey, traffic_of
     from .pricing.evaluate import Evaluation, Shadowed, evaluate
-    from .progress import Progress, ProgressCallback
     from .results.facts import Prices, estimated_facts, estimated_verdict, planned_facts, prediction_facts, verdict
     from .results.report_page import report_page
-    from .session import local_session
+    from .session import Progress, ProgressCallback, local_session
     from .summary.cells import Cells
     from .summary.statistic import Statistic
     from .summary.survey import DailyGaps, Survey, add_survey, drop_days_before, load_survey, stored_days
-    from .traffic import History, Traffic, survey, traffic_of
 
 __all__ = [
     "DAY_AND_NIGHT",
@@ -125,45 +122,29 @@ __all__ = [
 ]
 
 _NAMES_OF = {
-    "choice.candidates": ("as_shadow", "candidate_plans"),
-    "choice.choose": ("Assessed", "Choice", "choose"),
-    "choice.constraints": ("Constraints", "Cost", "Room"),
-    "estimating": ("Estimated", "NativeFound", "estimate"),
-    "exact.ranges": ("Grid",),
-    "exact.replay": ("Replay", "replay", "replay_all"),
-    "exact.sends": ("CachedSends", "keep"),
-    "fleet": ("Fleet", "NativeFit", "NativeGaps", "plan_all"),
-    "history.generate": (
-        "Bursts",
-        "DAY_AND_NIGHT",
-        "Delay",
-        "Exponential",
-        "Fixed",
-        "FullHours",
-        "OnTheClock",
-        "Publishing",
-        "Seasons",
-        "Share",
-        "Uniform",
-        "WORKLOADS",
-        "Workload",
-        "generate",
-    ),
-    "history.keys": ("KeyShares",),
-    "history.read": ("ColumnMapping", "read_history"),
-    "job": ("Planned", "Prediction", "compare", "plan_for", "predict"),
-    "pricing.evaluate": ("Evaluation", "Shadowed", "evaluate"),
-    "progress": ("Progress", "ProgressCallback"),
-    "results.facts": ("Prices", "estimated_facts", "estimated_verdict", "planned_facts", "prediction_facts", "verdict"),
-    "results.report_page": ("report_page",),
-    "session": ("local_session",),
-    "summary.cells": ("Cells",),
-    "summary.statistic": ("Statistic",),
-    "summary.survey": ("DailyGaps", "Survey", "add_survey", "drop_days_before", "load_survey", "stored_days"),
-    "traffic": ("History", "Traffic", "survey", "traffic_of"),
+    "choice.candidates": "as_shadow candidate_plans",
+    "choice.choose": "Assessed Choice choose",
+    "choice.constraints": "Constraints Cost Room",
+    "estimating": "Estimated NativeFound estimate",
+    "exact.ranges": "Grid",
+    "exact.replay": "Replay replay replay_all",
+    "exact.sends": "CachedSends keep",
+    "fleet": "Fleet NativeFit NativeGaps plan_all",
+    "history.generate": "Bursts DAY_AND_NIGHT Delay Exponential Fixed FullHours OnTheClock Publishing "
+    "Seasons Share Uniform WORKLOADS Workload generate",
+    "history.keys": "KeyShares",
+    "history.read": "ColumnMapping read_history",
+    "job": "History Planned Prediction Traffic compare plan_for predict survey traffic_of",
+    "pricing.evaluate": "Evaluation Shadowed evaluate",
+    "results.facts": "Prices estimated_facts estimated_verdict planned_facts prediction_facts verdict",
+    "results.report_page": "report_page",
+    "session": "Progress ProgressCallback local_session",
+    "summary.cells": "Cells",
+    "summary.statistic": "Statistic",
+    "summary.survey": "DailyGaps Survey add_survey drop_days_before load_survey stored_days",
 }
 __getattr__ = names_on_first_use(
     __name__,
-    {name: f".{module}" for module, names in _NAMES_OF.items() for name in names},
+    {name: f".{module}" for module, names in _NAMES_OF.items() for name in names.split()},
     missing_extra("the planner", "planner"),
 )

@@ -9,29 +9,25 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from functools import partial
+from dataclasses import dataclass
 
 import numpy as np
 
 from timewheel.core.broker_profile import BrokerProfile
 from timewheel.core.plan import Native, Plan
 
-from .choice.choose import Choice, assess, coarse_cells, decide, price_candidates
+from .choice.choose import Answer, Assessed, Counts, Priced, decide
 from .choice.constraints import TWICE, Constraints, max_countable, times_until
 from .extrapolation import Continued, continued_from
-from .history.keys import EVEN, KeyShares
-from .pricing.gap_curve import GapCurve
+from .history.keys import EVEN
 from .pricing.simulation import NATIVE, simulation_of
 from .summary.cells import Cells
 from .summary.survey import DailyGaps, Survey
 
 SURE_WITHIN = 0.1
 """Greatest difference of count and law under native delays at which estimates of other plans are accepted."""
-LEAST_GAPS = 10.0
-"""Least mean number of gaps for a meaningful ratio."""
-MOMENTS = 4_000
-"""Moments at which counted and estimated gaps are compared."""
+LEAST_GAPS = 10.0  # least mean number of gaps for a meaningful ratio
+MOMENTS = 4_000  # moments at which counted and estimated gaps are compared
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,61 +53,37 @@ class NativeFound:
 
 
 def native_found(gaps: DailyGaps, alone: Cells, continued: Continued) -> NativeFound:
-    """Compare the counted gaps with the gap law.
-
-    Args:
-        gaps: Counted gaps.
-        alone: The cells of the same timers.
-        continued: The timers to plan for.
-    """
-    counted, ratio = gaps.peak, _ratio(gaps, simulation_of(NATIVE, alone).gaps)
-    peak = float(counted)
+    """Compare the counted gaps with the gap law."""
+    law, ratio = simulation_of(NATIVE, alone).gaps, 1.0
+    if len(law.at_ms):
+        at_ms = np.linspace(law.at_ms[0], law.at_ms[-1], MOMENTS)
+        # A count is exact only at its own moments.
+        at_ms = np.unique(at_ms // gaps.step_ms) * gaps.step_ms
+        estimated = np.interp(at_ms, law.at_ms, law.gaps).mean()
+        counted = gaps.at(at_ms).mean()
+        if max(estimated, counted) >= LEAST_GAPS:
+            ratio = float(counted / max(estimated, 1e-9))
+    peak = float(gaps.peak)
     if continued.continuation is not None:
         peak = ratio * simulation_of(NATIVE, continued.cells).gaps.peak_gaps
-    return NativeFound(counted=counted, apart_ms=gaps.step_ms, ratio=ratio, peak=peak)
-
-
-def _ratio(gaps: DailyGaps, law: GapCurve) -> float:
-    if not len(law.at_ms):
-        return 1.0
-    at_ms = np.linspace(law.at_ms[0], law.at_ms[-1], MOMENTS)
-    # A count is exact only at its own moments.
-    at_ms = np.unique(at_ms // gaps.step_ms) * gaps.step_ms
-    estimated = np.interp(at_ms, law.at_ms, law.gaps).mean()
-    counted = gaps.at(at_ms).mean()
-    return 1.0 if max(estimated, counted) < LEAST_GAPS else float(counted / max(estimated, 1e-9))
+    return NativeFound(counted=gaps.peak, apart_ms=gaps.step_ms, ratio=ratio, peak=peak)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Estimated:
-    """The planner's result without the rows.
+class Estimated(Answer):
+    """The planner's result without the rows. The only counted plan of its choice is the native plan with one partition.
 
     Args:
         survey: The survey of the history.
         topic: Topic of the survey.
-        profile: The broker.
-        constraints: The user's limits, with the margin that the traffic requires.
-        growth: Planned volume, as a multiple of the history's volume.
         continued: The timers that the plan is made for.
-        choice: The recommended plan; its only counted plan is the native plan with one partition.
         native: Gaps of native delays.
-        keys: The topic's heaviest keys.
     """
 
     survey: Survey
     topic: str
-    profile: BrokerProfile
-    constraints: Constraints
-    growth: float
     continued: Continued
-    choice: Choice
     native: NativeFound
-    keys: KeyShares
-
-    @property
-    def plan(self) -> Plan:
-        """The recommended plan, partitions included."""
-        return self.choice.recommended.evaluation.plan
 
     @property
     def is_certain(self) -> bool:
@@ -126,10 +98,9 @@ class Estimated:
     @property
     def peak_gaps(self) -> float:
         """The most gaps in a partition at the planned volume, as the choice was made by them."""
-        evaluation = self.choice.recommended.evaluation
         if isinstance(self.plan.scheme, Native):
             return self.native.peak * self.growth * self.keys.fullest(self.plan.own_partitions)
-        return evaluation.peak_gaps_per_partition * max(self.native.ratio, 1.0)
+        return self.choice.recommended.evaluation.peak_gaps_per_partition * max(self.native.ratio, 1.0)
 
     @property
     def gap_room(self) -> float:
@@ -140,6 +111,31 @@ class Estimated:
     def is_short_of_room(self) -> bool:
         """True if the history is too short to be continued, and `TWICE` as many timers would break the gap limit."""
         return self.continued.is_short and self.gap_room < TWICE
+
+
+class _ByLaw(Counts):
+    """Takes estimates of the history's volume for counts."""
+
+    def __init__(self, priced: Priced, native: NativeFound) -> None:
+        super().__init__(list(priced.priced), priced.limits, priced.keys)
+        self._priced, self._native = priced, native
+
+    def count(self, plans: Sequence[Plan], allowed: int) -> Sequence[int]:
+        del allowed
+        return [self._gaps(plan) for plan in plans]
+
+    def _gaps(self, plan: Plan) -> int:
+        if isinstance(plan.scheme, Native):
+            return math.ceil(self._native.peak * self.keys.fullest(plan.own_partitions))
+        # Above the law if native delays leave more gaps. Fewer native gaps do not imply fewer under other plans.
+        law = self._priced.as_it_is(plan, growth=1.0).evaluation.peak_gaps_per_partition
+        return math.ceil(law * max(self._native.ratio, 1.0))
+
+    def assess(self, plan: Plan) -> Assessed:
+        return self._priced.as_it_is(plan)
+
+    def further(self, below: float) -> Sequence[Assessed]:
+        return self._priced.further(below)
 
 
 def estimate(
@@ -171,45 +167,15 @@ def estimate(
     keys = survey.keys.get(topic, EVEN)
     continued = continued_from(alone, as_is=as_is)
     native = native_found(survey.gaps.get(topic, DailyGaps.none()), alone, continued)
-    asked = constraints or Constraints()
-    limits = replace(asked, gap_margin=asked.gap_margin * continued.upper)
-    assess_one = partial(
-        assess, cells=coarse_cells(continued.cells), profile=profile, constraints=limits, keys=keys, as_it_is=True
-    )
-
-    def gaps_of(plan: Plan) -> int:
-        if isinstance(plan.scheme, Native):
-            return math.ceil(native.peak * keys.fullest(plan.own_partitions))
-        # Above the law if native delays leave more gaps. Fewer native gaps do not imply fewer under other plans.
-        return math.ceil(assess_one(plan).evaluation.peak_gaps_per_partition * max(native.ratio, 1.0))
-
-    priced = price_candidates(
-        continued.cells,
-        base,
-        profile,
-        limits,
-        candidates=candidates,
-        max_delay_ms=max_delay_ms,
-        growth=growth,
-        keys=keys,
-    )
-    decided = decide(
-        priced.screening.priced,
-        limits,
-        allowed=max_countable(limits.allowed_gaps(profile.gap_limit_ranges), growth),
-        count=lambda plans: [gaps_of(plan) for plan in plans],
-        assess=partial(assess_one, growth=growth),
-        keys=keys,
-        further=priced.screening.further,
-    )
+    limits = (constraints or Constraints()).for_uncertain(continued.upper)
+    priced = Priced(continued.cells, base, profile, limits, candidates, max_delay_ms, growth, keys)
+    decided = decide(_ByLaw(priced, native), max_countable(limits.allowed_gaps(profile.gap_limit_ranges), growth))
     # Only a single partition of the history alone was counted; all else is an estimate.
-    is_counted = continued.continuation is None
     counted = {
         plan: gaps
         for plan, gaps in decided.counted.items()
-        if is_counted and isinstance(plan.scheme, Native) and plan.own_partitions == 1
+        if continued.continuation is None and isinstance(plan.scheme, Native) and plan.own_partitions == 1
     }
-    choice = priced.choice(priced.recommended(decided.winner), counted)
     return Estimated(
         survey=survey,
         topic=topic,
@@ -217,7 +183,7 @@ def estimate(
         constraints=limits,
         growth=growth,
         continued=continued,
-        choice=choice,
+        choice=priced.choice(priced.recommended(decided.winner), counted),
         native=native,
         keys=keys,
     )

@@ -16,7 +16,6 @@ from math import sqrt
 from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from timewheel.core.durations import DAY_MS, HOUR_MS
 from timewheel.core.history_span import shows_day, shows_full
@@ -24,45 +23,30 @@ from timewheel.core.plan import Plan
 
 from .exact.sends import Stretch
 from .pricing.simulation import NATIVE, simulation_of
-from .summary.cells import CELL_LIMIT, Cells
+from .summary.cells import CELL_LIMIT, Cells, Floats
 
-Integers = NDArray[np.int64]
 WEEK = 7
 WEEKS_BY_WEEKDAY = 3
 """From this many weeks on, a day is compared with the same weekdays: an event of every Monday is no exception."""
-LEAST_DAYS_FOR_CAMPAIGNS = 4
-"""Fewer days do not show an ordinary day."""
-CAMPAIGN_TIMES = 4.0
-"""Ratio to the same hour of the other days."""
-CAMPAIGN_SHARE = 0.2
-"""Share of an ordinary day's timers; a smaller excess is ignored."""
-MAX_CAMPAIGN_DAYS = 0.25
-"""Share of the days; if there are more, campaigns are the topic's normal use."""
-TREND_ROOTS = 3.0
-"""Least difference of a week from the first, in its standard errors over the days of the week."""
-LEAST_TREND = 0.1
-"""Least difference of a week from the first, as a share."""
+LEAST_DAYS_FOR_CAMPAIGNS = 4  # fewer days do not show an ordinary day
+CAMPAIGN_TIMES = 4.0  # ratio to the same hour of the other days
+CAMPAIGN_SHARE = 0.2  # share of an ordinary day's timers; a smaller excess is ignored
+MAX_CAMPAIGN_DAYS = 0.25  # share of the days; if there are more, campaigns are the topic's normal use
+TREND_ROOTS = 3.0  # least difference of a week from the first, in its standard errors over the days of the week
+LEAST_TREND = 0.1  # least difference of a week from the first, as a share
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Days:
-    """Whole days of a history, of 24 hours each, counted back from its last send.
+    """Whole days of a history, of 24 hours each, counted back from its last send."""
 
-    Args:
-        begins_ms: Beginning of each day, ascending, UTC milliseconds.
-        drawn: Days that may be repeated: indexes into ``begins_ms``.
-        campaigns: Days that are not repeated, because of a campaign that happened once.
-        weekly_growth: Relative growth of the volume per week; 0: no significant growth.
-    """
-
-    begins_ms: tuple[int, ...]
-    drawn: tuple[int, ...]
-    campaigns: tuple[int, ...]
-    weekly_growth: float
+    begins_ms: tuple[int, ...]  # beginning of each day, ascending, UTC milliseconds
+    drawn: tuple[int, ...]  # days that may be repeated: indexes into ``begins_ms``
+    campaigns: tuple[int, ...]  # days that are not repeated, because of a campaign that happened once
+    weekly_growth: float  # relative growth of the volume per week; 0: no significant growth
 
     @property
     def end_ms(self) -> int:
-        """End of the last day."""
         return self.begins_ms[-1] + DAY_MS
 
     @property
@@ -72,11 +56,7 @@ class Days:
 
 
 def days_of(cells: Cells) -> Days:
-    """Return the days of a history that has at least a day.
-
-    Args:
-        cells: Cells of one topic.
-    """
+    """Return the days of a history that has at least a day."""
     end_ms = int(cells.publish_max_ms.max()) + 1
     # The first day may lack up to an hour: the first and last sends of a week are somewhere within it.
     number = max((end_ms - int(cells.publish_min_ms.min()) + HOUR_MS) // DAY_MS, 1)
@@ -84,7 +64,11 @@ def days_of(cells: Cells) -> Days:
     hours = by_hour(cells, end_ms, number)
     campaigns = _campaigns(hours) if cells.slot_ms <= HOUR_MS else []
     ordinary = [day for day in range(number) if day not in campaigns]
-    weekly_growth = _weekly_growth(hours.sum(axis=1), campaigns)
+    weekly_growth, timers = 0.0, hours.sum(axis=1)
+    if number >= 2 * WEEK and not campaigns:
+        # The first week against the last, weekday by weekday.
+        last = np.roll(timers[-WEEK:], (number - WEEK) % WEEK)
+        weekly_growth = compounded(timers[:WEEK], last, (number - WEEK) / WEEK)
     # A growing history continues with its last week; it has no campaigns.
     drawn = range(number - WEEK, number) if weekly_growth else ordinary
     return Days(
@@ -92,7 +76,7 @@ def days_of(cells: Cells) -> Days:
     )
 
 
-def by_hour(cells: Cells, end_ms: int, number: int) -> NDArray[np.float64]:
+def by_hour(cells: Cells, end_ms: int, number: int) -> Floats:
     """Count timers by day and hour of the day, with days counted back from the end."""
     hour = number * 24 - 1 - (end_ms - 1 - cells.middle_ms) // HOUR_MS
     inside = hour >= 0
@@ -100,7 +84,7 @@ def by_hour(cells: Cells, end_ms: int, number: int) -> NDArray[np.float64]:
     return counts.reshape(number, 24)
 
 
-def _campaigns(hours: NDArray[np.float64]) -> list[int]:
+def _campaigns(hours: Floats) -> list[int]:
     number = len(hours)
     if number < LEAST_DAYS_FOR_CAMPAIGNS:
         return []
@@ -114,25 +98,9 @@ def _campaigns(hours: NDArray[np.float64]) -> list[int]:
     return found.tolist() if len(found) <= MAX_CAMPAIGN_DAYS * number else []
 
 
-def _weekly_growth(timers: NDArray[np.float64], campaigns: list[int]) -> float:
-    """Return the growth between the first and the last week, weekday by weekday."""
-    weeks = (len(timers) - WEEK) / WEEK
-    if weeks < 1 or campaigns:
-        return 0.0
-    return compounded(timers[:WEEK], np.roll(timers[-WEEK:], (len(timers) - WEEK) % WEEK), weeks)
-
-
-def compounded(first: NDArray[np.float64], last: NDArray[np.float64], weeks: float) -> float:
-    """Return the relative growth of the volume per week, compounded; negative for a falling volume.
-
-    The result is 0 if there is no significant change: the two differ by no more than days do among themselves, or by
-    too little.
-
-    Args:
-        first: Timers of some days of the week.
-        last: Timers of the same days of a later week.
-        weeks: Weeks between the two.
-    """
+def compounded(first: Floats, last: Floats, weeks: float) -> float:
+    """Return the relative growth of the volume per week, compounded; negative for a falling volume."""
+    # 0: the two differ by no more than days do among themselves, or by too little.
     differences = last - first
     error = float(differences.std(ddof=1)) / np.sqrt(len(first)) + 1e-9
     ratio = float(last.sum() / max(first.sum(), 1.0))
@@ -141,37 +109,25 @@ def compounded(first: NDArray[np.float64], last: NDArray[np.float64], weeks: flo
     return float(ratio ** (1 / weeks) - 1)
 
 
-LEAST_WEEKS = 3
-"""The difference of two weeks may come from an event in either of them."""
-LEAST_PAIRS = 4
-"""Weekdays that were ordinary in both weeks: fewer do not show the spread of days."""
-LONGEST_WEEKS = 522
-"""Ten years: some weeks do not show the use of a topic after that."""
+LEAST_WEEKS = 3  # the difference of two weeks may come from an event in either of them
+LEAST_PAIRS = 4  # weekdays that were ordinary in both weeks: fewer do not show the spread of days
+LONGEST_WEEKS = 522  # ten years: some weeks do not show the use of a topic after that
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trend:
-    """Growth of a history's volume.
+    """Growth of a history's volume."""
 
-    Args:
-        weeks: Full weeks, counted back from the last send.
-        first_timers: Timers sent in the first week, on the compared days.
-        last_timers: Timers sent in the last week, on the same weekdays.
-        weekly_growth: Relative growth per week, compounded; 0: flat, falling or not significant.
-        end_ms: End of the last week, UTC milliseconds.
-    """
-
-    weeks: int
-    first_timers: float
-    last_timers: float
-    weekly_growth: float
-    end_ms: int
+    weeks: int  # full weeks, counted back from the last send
+    first_timers: float  # timers sent in the first week, on the compared days
+    last_timers: float  # timers sent in the last week, on the same weekdays
+    weekly_growth: float  # relative growth per week, compounded; 0: flat, falling or not significant
+    end_ms: int  # end of the last week, UTC milliseconds
 
     def reached_ms(self, times: float) -> int | None:
-        """Return the time at which the volume is ``times`` that of the last week, UTC milliseconds.
-
-        None: the volume does not grow, or not that far within `LONGEST_WEEKS`. With 1 or less: the end of the history.
-        """
+        """Return the time at which the volume is ``times`` that of the last week, UTC milliseconds."""
+        # None: the volume does not grow, or not that far within `LONGEST_WEEKS`. With 1 or less: the end of the
+        # history.
         if times <= 1:
             return self.end_ms
         if self.weekly_growth <= 0:
@@ -181,17 +137,10 @@ class Trend:
 
 
 def trend_of(cells: Cells) -> Trend | None:
-    """Compute the trend of a history's own days: its last full week against its first, weekday by weekday.
-
-    A day with a campaign that happened once is left out, and so is its weekday in the other week. Growth is reported
-    only if the two weeks differ by more than their days do among themselves, and by at least a tenth.
-
-    Args:
-        cells: Cells of one topic, of the history alone: a continuation only repeats its own days.
-
-    Returns:
-        None: the history has fewer than `LEAST_WEEKS` full weeks, or too few ordinary days to compare.
-    """
+    """Compute the trend of a history's own days: its last full week against its first, weekday by weekday."""
+    # None: fewer than `LEAST_WEEKS` full weeks, or too few ordinary days. A day with a campaign that happened once is
+    # left out, and so is its weekday in the other week. The cells are of the history alone: a continuation only repeats
+    # its own days.
     if not len(cells) or int(cells.publish_max_ms.max()) - int(cells.publish_min_ms.min()) < DAY_MS:
         return None
     days = days_of(cells)
@@ -217,42 +166,30 @@ def trend_of(cells: Cells) -> Trend | None:
     )
 
 
-Floats = NDArray[np.float64]
 MISSING = 0.01
 """Share of the steady state's pending timers: a history is long enough if at most this share is missing at its end."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WarmUp:
-    """The steady state of a topic under native delays, if the send rate of a too short history continues.
+    """The steady state of a topic under native delays, if the send rate of a too short history continues."""
 
-    Args:
-        history_ms: Time from the first send of the history to the last.
-        warm_up_ms: Length of the warm-up: after this time 99 % of the steady state's pending timers wait, and a history
-            of this length is long enough.
-        pending: Timers that wait at any time, if each is sent by itself.
-        gaps: Ranges at any time, if neighbours' delays are independent.
-        has_rate: True if the history has at least a day. A burst of a minute is no rate that could continue: the steady
-            state is unknown, and ``pending`` and ``gaps`` are 0.
-    """
-
-    history_ms: int
+    history_ms: int  # time from the first send of the history to the last
+    # length of the warm-up: after this time 99 % of the steady state's pending timers wait, and a history of this
+    # length is long enough
     warm_up_ms: int
-    pending: float = 0.0
-    gaps: float = 0.0
+    pending: float = 0.0  # timers that wait at any time, if each is sent by itself
+    gaps: float = 0.0  # ranges at any time, if neighbours' delays are independent
+    # true if the history has at least a day. A burst of a minute is no rate that could continue: the steady state is
+    # unknown, and ``pending`` and ``gaps`` are 0.
     has_rate: bool = True
 
 
 def warm_up(cells: Cells) -> WarmUp | None:
-    """Compute the steady state of a topic; None: the history is long enough to show it.
-
-    With ``L`` sends a second and delays distributed as ``F``, ``L`` times the mean delay wait, of which ``L`` times the
-    integral of ``1 - F`` up to ``T`` wait after ``T``; and native delays leave ``L`` times the integral of
-    ``F (1 - F)`` gaps: rate times half the mean difference of two delays.
-
-    Args:
-        cells: Cells of one topic.
-    """
+    """Compute the steady state of a topic; None: the history is long enough to show it."""
+    # With ``L`` sends a second and delays distributed as ``F``, ``L`` times the mean delay wait, of which ``L`` times
+    # the integral of ``1 - F`` up to ``T`` wait after ``T``; and native delays leave ``L`` times the integral of ``F (1
+    # - F)`` gaps: rate times half the mean difference of two delays.
     history_ms = int(cells.publish_max_ms.max()) - int(cells.publish_min_ms.min())
     at_ms, below = _distribution(cells)
     before, after, length_ms = below[:-1], below[1:], np.diff(at_ms)
@@ -284,15 +221,10 @@ def _distribution(cells: Cells) -> tuple[Floats, Floats]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Continuation:
-    """The days that continue a history.
+    """The days that continue a history."""
 
-    Args:
-        days: The days of the history.
-        sources: Indexes of the days that each further day repeats, in order of time.
-    """
-
-    days: Days
-    sources: tuple[int, ...]
+    days: Days  # the days of the history
+    sources: tuple[int, ...]  # indexes of the days that each further day repeats, in order of time
 
     @property
     def stretches(self) -> tuple[Stretch, ...]:
@@ -306,16 +238,9 @@ class Continuation:
 
 
 def continuation(days: Days, warm_up_ms: int, rng: np.random.Generator) -> Continuation:
-    """Draw enough days for the topic to fill up, and a further week in which it is full.
-
-    Each of the days that may be drawn is used equally often, in random order; from three weeks of days on, a Monday
-    follows a Sunday.
-
-    Args:
-        days: Days of the history.
-        warm_up_ms: Length of the warm-up, see `warm_up.WarmUp`.
-        rng: Source of randomness.
-    """
+    """Draw enough days for the topic to fill up, and a further week in which it is full."""
+    # Each of the days that may be drawn is used equally often, in random order; from three weeks of days on, a Monday
+    # follows a Sunday.
     history_days = len(days.begins_ms)
     wanted = max(-(-warm_up_ms // DAY_MS) + WEEK - history_days, WEEK)
     if not days.by_weekday:
@@ -331,15 +256,8 @@ def _in_turns(days: Sequence[int], rng: np.random.Generator) -> Iterator[int]:
 
 
 def extended_cells(cells: Cells, stretches: tuple[Stretch, ...], limit: int) -> Cells:
-    """Add copies of the stretches to the cells, as `sends.extended` does to sends.
-
-    A cell belongs to the stretch that contains its middle.
-
-    Args:
-        cells: Cells of one topic.
-        stretches: Stretches of publish times.
-        limit: The most cells.
-    """
+    """Add copies of the stretches to the cells, as `sends.extended` does to sends."""
+    # A cell belongs to the stretch that contains its middle.
     shifted = [cells]
     for from_ms, until_ms, shift_ms in stretches:
         part = cells.sent_within(from_ms, until_ms)
@@ -355,40 +273,25 @@ def extended_cells(cells: Cells, stretches: tuple[Stretch, ...], limit: int) -> 
     return Cells.merged(shifted).bounded(limit)
 
 
-LEAST_DAYS = 3
-"""Fewer days do not show the spread of days."""
+LEAST_DAYS = 3  # fewer days do not show the spread of days
 DRAWS = 400
 CERTAINTY = 0.95
-NORMAL = 1.96
-"""Standard deviations of a normal distribution that contain this share."""
-HOURLY_DAYS = 60
-"""For longer continuations the moments are a day apart."""
+NORMAL = 1.96  # standard deviations of a normal distribution that contain this share
+HOURLY_DAYS = 60  # for longer continuations the moments are a day apart
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConfidenceInterval:
-    """The 95 % confidence interval of a full topic's peak, as multiples of the continuation's peak.
+    """The 95 % confidence interval of a full topic's peak, as multiples of the continuation's peak."""
 
-    Args:
-        low: Lower end.
-        high: Upper end.
-    """
-
-    low: float
-    high: float
+    low: float  # lower end
+    high: float  # upper end
 
 
 def confidence(
     cells: Cells, native: Plan, continued: Continuation, rng: np.random.Generator
 ) -> ConfidenceInterval | None:
-    """Compute the band of native gaps; None: there are too few days, or the days leave no gap.
-
-    Args:
-        cells: Cells of the history alone.
-        native: A plan of native delays.
-        continued: The continuation of the history.
-        rng: Source of randomness.
-    """
+    """Compute the band of native gaps; None: there are too few days, or the days leave no gap."""
     days = len(continued.days.drawn)
     if days < LEAST_DAYS:
         return None
@@ -447,28 +350,21 @@ def _wider(days: int) -> float:
 MAX_TIMERS = 25_000_000
 """Most timers of a continued history: with delays of a year, a week of ten million timers would become half a billion.
 """
-MAX_DAYS = 800
-"""Most further days: a week does not show the use of a topic in years."""
+MAX_DAYS = 800  # most further days: a week does not show the use of a topic in years
 _SEED = 0
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Continued:
-    """The timers of a topic that a plan is made for, continued if the history is too short.
+    """The timers of a topic that a plan is made for, continued if the history is too short."""
 
-    Args:
-        cells: Cells of all these timers.
-        warm_up: The warm-up of a topic whose history is too short; None: the history is long enough.
-        continuation: The continuation of the history; None: it is not continued.
-        unfit: Reason why a history that is too short is not continued: the user declined (``as_is``), it has no whole
-            day (``burst``), or the continuation would be too large (``days``, ``timers``).
-        confidence: Confidence interval of native gaps, relative to the continuation; None: unknown.
-    """
-
-    cells: Cells
-    warm_up: WarmUp | None
-    continuation: Continuation | None = None
+    cells: Cells  # cells of all these timers
+    warm_up: WarmUp | None  # the warm-up of a topic whose history is too short; None: the history is long enough
+    continuation: Continuation | None = None  # the continuation of the history; None: it is not continued
+    # reason why a history that is too short is not continued: the user declined (``as_is``), it has no whole day
+    # (``burst``), or the continuation would be too large (``days``, ``timers``)
     unfit: Literal["", "as_is", "burst", "days", "timers"] = ""
+    # confidence interval of native gaps, relative to the continuation; None: unknown
     confidence: ConfidenceInterval | None = None
 
     @property
@@ -483,12 +379,7 @@ class Continued:
 
 
 def continued_from(alone: Cells, *, as_is: bool = False) -> Continued:
-    """Continue a history, if it is too short.
-
-    Args:
-        alone: Cells of a topic's history.
-        as_is: Take the history as complete, regardless of its length.
-    """
+    """Continue a history, if it is too short."""
     found = warm_up(alone)
     if found is None:
         return Continued(cells=alone, warm_up=None)

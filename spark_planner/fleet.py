@@ -7,7 +7,7 @@ Only the other topics are planned for, one after the other.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
@@ -16,30 +16,21 @@ from timewheel.core.errors import PlanError
 from timewheel.core.plan import Native, Plan
 
 from .choice.constraints import GAP_FRACTION, Constraints, max_countable
-from .exact.counting import Asked, count
 from .exact.ranges import Grid, Peak, peak_of
-from .exact.sends import CachedSends
+from .exact.replay import Asked, count
 from .extrapolation import warm_up
-from .job import Planned, plan_for
+from .job import History, Planned, plan_for
 from .pricing.evaluate import Evaluation, price
 from .pricing.flow import QUICK
 from .pricing.simulation import NATIVE, simulation_of
-from .progress import Progress, ProgressCallback, no_report, told
-from .summary.cells import Cells
-from .traffic import History
+from .session import Progress, ProgressCallback, no_report, told
 
-FLEET_TOPICS = 5_000
-"""Most topics of a history."""
-FLEET_CELLS = 2_000_000
-"""Most cells of all topics together: 180 MB on the driver."""
-MAX_PLANNED = 20
-"""Topics that get their own plan; each takes some seconds."""
-MOMENTS = 1_024
-"""Moments at which gaps are counted. Between them there may be more gaps, with a known upper bound."""
-ROUGH_CELLS = 1_000
-"""Cells for all figures of a topic except gaps: some milliseconds each."""
-SURGE = 2.0
-"""Greatest assumed ratio of a continuing topic's peak to its mean, as far as a short history shows."""
+FLEET_TOPICS = 5_000  # most topics of a history
+FLEET_CELLS = 2_000_000  # most cells of all topics together: 180 MB on the driver
+MAX_PLANNED = 20  # topics that get their own plan; each takes some seconds
+MOMENTS = 1_024  # moments at which gaps are counted. Between them there may be more gaps, with a known upper bound.
+ROUGH_CELLS = 1_000  # cells for all figures of a topic except gaps: some milliseconds each
+SURGE = 2.0  # greatest assumed ratio of a continuing topic's peak to its mean, as far as a short history shows
 
 
 class NativeFit(StrEnum):
@@ -138,29 +129,48 @@ def plan_all(
     """Find the topics of a history that native delays do not suit, and plan for them.
 
     Args:
-        history: Result of `traffic.survey`, with ``topic_limit=FLEET_TOPICS`` and ``cell_limit=FLEET_CELLS``.
+        history: Result of `survey`, with ``topic_limit=FLEET_TOPICS`` and ``cell_limit=FLEET_CELLS``.
         base_of: Returns names, subscriptions and guard for each topic; see `candidates.candidate_plans`.
         profile: The broker of all topics.
         constraints: Limits and prices for each topic; None: the defaults.
         most: Topics that get their own plan, those furthest beyond their limit first.
         growth: Volume to plan for, as a multiple of the history's volume.
-        as_is: See `traffic.traffic_of`.
+        as_is: See `traffic_of`.
         on_progress: Receives the progress.
     """
     limits = constraints or Constraints()
     spark = history.rows.sparkSession
     with told(spark, "putting the history in order", on_progress, one_job=False):
         cached = history.cached
+    first_ms = min(piece.first_ms for piece in cached.pieces)
+    grid = Grid.regular(first_ms, max(piece.last_due_ms for piece in cached.pieces), MOMENTS)
     with told(spark, "counting native gaps of every topic", on_progress, one_job=False):
-        peaks = _native_peaks(cached)
+        (found,) = count(cached, [Asked(plan=NATIVE, grid=grid)])
+    peaks = {partition.due.topic: peak_of(grid, [partition.changes]) for partition in found.gaps.partitions}
     allowed = max_countable(limits.allowed_gaps(profile.gap_limit_ranges), growth)
     on_progress(Progress(stage="looking at the topics", fraction=None, seconds_left=None))
-    topics = [
-        _native(topic, cells, peaks[topic], profile, limits, allowed, growth, as_is=as_is)
-        for topic, cells in history.statistic.cells.items()
-    ]
+    topics = []
+    for topic, cells in history.statistic.cells.items():
+        simulation = simulation_of(NATIVE, cells.bounded(ROUGH_CELLS), growth, resolution=QUICK)
+        evaluation, filling = price(simulation, profile, 1), None if as_is else warm_up(cells)
+        fit = NativeFit.FINE
+        if peaks[topic].gap_count_limit > allowed:
+            fit = NativeFit.OVER
+        elif set(limits.broken_by(evaluation)) - {GAP_FRACTION}:
+            fit = NativeFit.OTHER
+        # There are never more ranges than waiting timers: each range is behind a waiting timer.
+        elif filling is not None and filling.has_rate and SURGE * filling.pending * growth > allowed:
+            fit = NativeFit.SHORT
+        topics.append(
+            NativeGaps(topic=topic, timers=cells.timers, peak=peaks[topic], evaluation=evaluation, native_fit=fit)
+        )
     topics.sort(key=lambda one: (one.native_fit == NativeFit.FINE, -one.gap_fraction, one.topic))
-    unfit = _unfit([one.topic for one in topics], base_of)
+    unfit = {}  # a history's topics may be any text
+    for one in topics:
+        try:
+            base_of(one.topic)
+        except PlanError as error:
+            unfit[one.topic] = str(error)
     matter = [one.topic for one in topics if one.native_fit != NativeFit.FINE and one.topic not in unfit]
     planned: dict[str, Planned] = {}
     for number, topic in enumerate(matter[:most], start=1):
@@ -178,51 +188,6 @@ def plan_all(
         waiting=tuple(matter[most:]),
         unfit=unfit,
     )
-
-
-def _unfit(topics: Iterable[str], base_of: Callable[[str], Plan]) -> dict[str, str]:
-    """Return the topics that no plan can name, with the reason; a history's topics may be any text."""
-    found = {}
-    for topic in topics:
-        try:
-            base_of(topic)
-        except PlanError as error:
-            found[topic] = str(error)
-    return found
-
-
-def _native_peaks(cached: CachedSends) -> dict[str, Peak]:
-    """Count the peak gaps of each topic on a single partition."""
-    first_ms = min(piece.first_ms for piece in cached.pieces)
-    grid = Grid.regular(first_ms, max(piece.last_due_ms for piece in cached.pieces), MOMENTS)
-    (found,) = count(cached, [Asked(plan=NATIVE, grid=grid)])
-    return {partition.due.topic: peak_of(grid, [partition.changes]) for partition in found.gaps.partitions}
-
-
-def _native(
-    topic: str,
-    cells: Cells,
-    peak: Peak,
-    profile: BrokerProfile,
-    limits: Constraints,
-    allowed: int,
-    growth: float,
-    *,
-    as_is: bool,
-) -> NativeGaps:
-    simulation = simulation_of(NATIVE, cells.bounded(ROUGH_CELLS), growth, resolution=QUICK)
-    evaluation = price(simulation, profile, 1)
-    # There are never more ranges than waiting timers: each range is behind a waiting timer.
-    found = None if as_is else warm_up(cells)
-    if peak.gap_count_limit > allowed:
-        native_fit = NativeFit.OVER
-    elif set(limits.broken_by(evaluation)) - {GAP_FRACTION}:
-        native_fit = NativeFit.OTHER
-    elif found is not None and found.has_rate and SURGE * found.pending * growth > allowed:
-        native_fit = NativeFit.SHORT
-    else:
-        native_fit = NativeFit.FINE
-    return NativeGaps(topic=topic, timers=cells.timers, peak=peak, evaluation=evaluation, native_fit=native_fit)
 
 
 def _named(on_progress: ProgressCallback, name: str) -> ProgressCallback:

@@ -1,6 +1,8 @@
-"""The whole job: replays a history exactly through plans, decides by the counts, and explains a plan beyond the limit.
+"""The whole job: surveys a history, replays it exactly through plans, decides by the counts, and explains a plan beyond
+the limit.
 
-Every function takes and returns values, so that a notebook can stop between any two of them.
+Every function takes and returns values, so that a notebook can stop between any two of them. A history that is shorter
+than its delays shows the warm-up of a topic, not its steady state: its traffic is extrapolated by repeating its days.
 """
 
 from __future__ import annotations
@@ -8,11 +10,12 @@ from __future__ import annotations
 import math
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import partial
+from dataclasses import dataclass, fields, replace
+from functools import cached_property, partial
 from typing import Self
 
 import numpy as np
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - as all of Spark's world calls it
 
 from timewheel.core.broker_profile import BrokerProfile
@@ -20,29 +23,149 @@ from timewheel.core.plan import MAX_PARTITIONS, Native, Plan
 from timewheel.core.plurals import counted
 from timewheel.core.steps import far_ms, steps
 
-from .choice.candidates import candidate_plans
-from .choice.choose import (
-    Assessed,
-    Choice,
-    Decided,
-    Further,
-    assess,
-    at_once_for,
-    coarse_cells,
-    decide,
-    price_candidates,
-)
+from .choice.choose import Answer, Assessed, Counts, Decided, Priced, at_once_for, decide
 from .choice.constraints import GAP_FRACTION, TWICE, Constraints, at_growth, max_countable, times_until
 from .choice.reasons import describe
-from .errors import EmptyHistory
+from .errors import EmptyHistory, NoSuchTopic, NoValidRows
 from .exact.replay import Replay, replay, replay_all
-from .exact.sends import CachedSends
-from .history.columns import DUE_MS, PUBLISH_MS
+from .exact.sends import CachedSends, daily_gaps, extended, keep
+from .extrapolation import Continued, continued_from
+from .history.columns import DUE_MS, PUBLISH_MS, TOPIC
 from .history.keys import KeyShares
+from .history.read import ColumnMapping, assessed, sound_rows
 from .pricing.evaluate import Evaluation, evaluate
 from .pricing.simulation import NATIVE
-from .progress import ProgressCallback, no_report, told
-from .traffic import History, Traffic, traffic_of
+from .session import ProgressCallback, no_report, told
+from .summary.cells import CELL_LIMIT, Cells
+from .summary.statistic import TOPIC_LIMIT, Statistic, statistic_of
+from .summary.survey import Survey
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class History:
+    """A history that was surveyed once.
+
+    Args:
+        source: Name of the history.
+        rows: Every row with the reason against it, `columns.ASSESSED_SCHEMA`.
+        statistic: The statistic, from which a plan is made.
+        has_ids: True if its timers have ids, so that of copies only the first is used.
+        cached: The sends of the sound rows, in order, in Spark's cache (released by `CachedSends.forget`); built on
+            first use, by another pass over the rows.
+    """
+
+    source: str
+    rows: DataFrame
+    statistic: Statistic
+    has_ids: bool = False
+
+    @cached_property
+    def cached(self) -> CachedSends:
+        return keep(sound_rows(self.rows))
+
+    def topic(self, wanted: str | None = None) -> str:
+        """Return the topic to plan for, see `Statistic.topic`."""
+        return self.statistic.topic(wanted)
+
+    def cells(self, topic: str) -> Cells:
+        """Return the statistic's cells of a topic."""
+        return self.statistic.cells[topic]
+
+    def survey(self, on_progress: ProgressCallback = no_report) -> Survey:
+        """Build the summary of the history that needs no rows; runs a job over `cached`."""
+        spark = self.rows.sparkSession
+        with told(spark, "putting the history in order", on_progress, one_job=False):
+            cached = self.cached
+        with told(spark, "counting native gaps by day", on_progress, one_job=False):
+            return Survey(statistic=self.statistic, gaps=daily_gaps(cached), keys=cached.keys)
+
+    def timers_of(self, topic: str) -> DataFrame:
+        """Return the sound rows of a topic, `columns.HISTORY_SCHEMA`."""
+        return sound_rows(self.rows).where(F.col(TOPIC) == topic)
+
+
+def survey(
+    raw: DataFrame,
+    mapping: ColumnMapping | None = None,
+    *,
+    topic: str | None = None,
+    source: str = "given",
+    cell_limit: int = CELL_LIMIT,
+    topic_limit: int = TOPIC_LIMIT,
+    on_progress: ProgressCallback = no_report,
+) -> History:
+    """Survey a history: a single pass, which reads every row once.
+
+    Args:
+        raw: Result of `read.read_history`, or any DataFrame.
+        mapping: The history's columns; None: the usual names.
+        topic: Leave all other topics out; None: take all.
+        source: The history's name for errors and reports.
+        cell_limit: The most cells of all topics together, at least `statistic.COARSEST_CELLS` for each possible topic.
+        topic_limit: The most topics.
+        on_progress: Receives the progress.
+
+    Raises:
+        NoSuchTopic: The history does not have the topic.
+        EmptyHistory: The history has no rows.
+        NoValidRows: All rows are in quarantine.
+        WrongTimeUnit: Nearly all rows are in quarantine because of the unit of their times.
+        TooManyTopics: There are more topics than the limit.
+        HistoryUnreadable: A file is damaged or was removed.
+    """
+    wanted = mapping or ColumnMapping()
+    every = rows = raw.transform(assessed(wanted))
+    if topic is not None:
+        # A row without a topic is in quarantine, and is counted there.
+        rows = every.where((F.col(TOPIC) == topic) | F.col(TOPIC).isNull())
+    try:
+        with told(raw.sparkSession, "reading the history", on_progress, one_job=True):
+            statistic = statistic_of(rows, cell_limit=cell_limit, topic_limit=topic_limit, source=source)
+    except (EmptyHistory, NoValidRows):
+        others = sound_rows(every).select(TOPIC).distinct().limit(TOPIC_LIMIT).collect() if topic is not None else []
+        if topic is None or not others:
+            raise
+        raise NoSuchTopic(topic, sorted(row[0] for row in others)) from None
+    has_ids = wanted.resolved(raw.columns)["timer_id"] is not None
+    return History(source=source, rows=rows, statistic=statistic, has_ids=has_ids)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Traffic(Continued):
+    """The timers that a plan is made for, and the sends on which it is counted.
+
+    Args:
+        history: The surveyed history.
+        topic: Topic of the history.
+        cached: The sends in order, in Spark's cache (`forget`); built on first use.
+    """
+
+    history: History
+    topic: str
+
+    @cached_property
+    def cached(self) -> CachedSends:
+        own = self.history.cached.of(self.topic)
+        return own if self.continuation is None else extended(own, self.continuation.stretches)
+
+    def forget(self) -> None:
+        """Release the cache of the continued sends; the history releases that of its own sends."""
+        if self.continuation is not None and "cached" in vars(self):
+            self.cached.forget()
+
+
+def traffic_of(history: History, topic: str, *, as_is: bool = False) -> Traffic:
+    """Return the traffic that a plan for a topic is made for; runs no job.
+
+    Args:
+        history: Result of `survey`.
+        topic: Topic of the history.
+        as_is: Take the history as complete, regardless of its length.
+    """
+    found = continued_from(history.cells(topic), as_is=as_is)
+    own = {field.name: getattr(found, field.name) for field in fields(found)}
+    return Traffic(history=history, topic=topic, **own)
+
 
 MOSTLY = 0.99
 MAX_RANGES = 1_000_000_000
@@ -50,30 +173,21 @@ MAX_RANGES = 1_000_000_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hindrance:
-    """The reason that the recommended plan, like every other plan, leaves more gaps than allowed.
+    """The reason that the recommended plan, like every other plan, leaves more gaps than allowed."""
 
-    Args:
-        allowed: The most gaps of a partition that the count may find.
-        never_held_ms: Timers due within this time of their send wait in the due topic under every plan; 0: every plan
-            leaves all timers there.
-        never_held_timers: Number of such timers in the history.
-        never_held_gaps: The most gaps that these timers alone leave in a partition, counted.
-        partitions: Partitions of the due topic that would be enough, counted; None: no tried number is enough, or the
-            planner may choose the number anyway.
-        lasts_ms: Longest time for which the plan leaves more gaps than allowed.
-        mostly_gaps: The most gaps during `MOSTLY` of the time from the first send to the last due time.
-        gap_limit_ranges: Gap limit of a broker that would be enough.
-        gap_fraction: Fraction of the limit that the recommended plan uses; None: the broker does not store its gaps.
-    """
-
-    allowed: int
+    allowed: int  # the most gaps of a partition that the count may find
+    # timers due within this time of their send wait in the due topic under every plan; 0: every plan leaves all timers
+    # there
     never_held_ms: int
-    never_held_timers: int
-    never_held_gaps: int
+    never_held_timers: int  # number of such timers in the history
+    never_held_gaps: int  # the most gaps that these timers alone leave in a partition, counted
+    # partitions of the due topic that would be enough, counted; None: no tried number is enough, or the planner may
+    # choose the number anyway
     partitions: int | None
-    lasts_ms: int
-    mostly_gaps: int
-    gap_limit_ranges: int
+    lasts_ms: int  # longest time for which the plan leaves more gaps than allowed
+    mostly_gaps: int  # the most gaps during `MOSTLY` of the time from the first send to the last due time
+    gap_limit_ranges: int  # gap limit of a broker that would be enough
+    # fraction of the limit that the recommended plan uses; None: the broker does not store its gaps
     gap_fraction: float | None
 
 
@@ -88,12 +202,7 @@ def never_held_ms(plan: Plan) -> int:
 
 
 def least_limit(gaps: int, allowed_of: Callable[[int], int]) -> int:
-    """Return the fewest ranges that a broker must store so that a number of gaps is allowed.
-
-    Args:
-        gaps: The counted gaps.
-        allowed_of: Returns the most gaps that a count may find, for a number of ranges that a broker stores.
-    """
+    """Return the fewest ranges that a broker must store so that a number of gaps is allowed."""
     return bisect_left(range(MAX_RANGES), gaps, key=allowed_of)
 
 
@@ -138,10 +247,7 @@ class Replays:
         return self._replays[plan].gaps.above_ms(gap_count)
 
     def lasting(self, plan: Plan, gap_count: int, share: float) -> tuple[int, int]:
-        """Return (longest time with more gaps in a partition, the most gaps of any partition for a share of the time).
-
-        Needs the count of the plan.
-        """
+        """Return (longest time with more gaps, the most gaps of a share of the time), both of any partition."""
         gaps = self._replays[plan].gaps
         may, does = gaps.above(gap_count)
         finer = gaps.grid.refined(may & ~does)
@@ -202,9 +308,12 @@ class Replays:
                 _ = self.traffic.cached
         return self.traffic.cached
 
-    def of(self, plan: Plan) -> Replay:
-        """Return the replay of a plan."""
-        return self._replays[plan]
+    def predicted(self, plan: Plan, profile: BrokerProfile, growth: float = 1.0) -> Prediction:
+        """Evaluate a plan that was replayed."""
+        cells, keys = self.traffic.cells, self.keys()
+        evaluation = evaluate(plan, cells, profile, keys=keys)
+        grown = evaluation if growth == 1 else evaluate(plan, cells, profile, growth=growth, keys=keys)
+        return Prediction(traffic=self.traffic, evaluation=evaluation, replay=self._replays[plan], grown=grown)
 
     def _has(self, plan: Plan, refuted_above: float) -> bool:
         found = self._replays.get(plan)
@@ -218,104 +327,70 @@ NEAREST = 4
 """Number of nearest plans of each kind: those with the fewest counted gaps, the cheapest of those that exceed the limit
 for the shortest time, and those with the fewest estimated gaps. One of them is recommended if no plan is enough.
 """
-ABOUT = 1.05
-"""Ratio to the least value within which values count as equal."""
+ABOUT = 1.05  # ratio to the least value within which values count as equal
 PERCENTS = [percent / 100 for percent in range(1, 101)]
 
 
-@dataclass(frozen=True, slots=True)
-class Deciding:
-    """Decides the plan of a topic by counts.
+class Deciding(Counts):
+    """Decides the plan of a topic by counts."""
 
-    Args:
-        replays: Replays of the topic.
-        plans: All candidates.
-        limits: The requested limits.
-        growth: Planned volume, as a multiple of the traffic's volume.
-        cached: Ranges that the broker stores.
-        assess: Prices a plan with its own partitions.
-    """
+    def __init__(self, replays: Replays, priced: Priced) -> None:
+        super().__init__(list(priced.priced), priced.limits, replays.keys())
+        self._replays, self._priced, self._plans = replays, priced, priced.plans
+        self._ranges = priced.profile.gap_limit_ranges
+        # Delay below which none of the plans holds a timer back.
+        self._never_held_ms = min(filter(None, map(never_held_ms, priced.plans)), default=0)
+        self.allowed = self._allowed(self.limits.gap_fraction, self._ranges)
 
-    replays: Replays
-    plans: Sequence[Plan]
-    limits: Constraints
-    growth: float
-    cached: int
-    assess: Callable[[Plan], Assessed]
+    def count(self, plans: Sequence[Plan], allowed: int) -> Sequence[int]:
+        return self._replays.count(plans, refuted_above=allowed)
 
-    @property
-    def allowed(self) -> int:
-        """The most gaps of a partition that a count may find."""
-        return self._allowed(self.limits, self.cached)
+    def assess(self, plan: Plan) -> Assessed:
+        return self._priced.as_it_is(plan)
 
-    @property
-    def keepable(self) -> int:
-        """The most gaps that a count may find so that the broker stores all, regardless of the requested fraction."""
-        return self._allowed(self._with(1.0), self.cached)
+    def further(self, below: float) -> Sequence[Assessed]:
+        # Candidates priced in one round are not yielded again in the next.
+        more = self._priced.further(below)
+        self.known.extend(more)
+        return more
 
-    def decided(self, priced: Sequence[Assessed], further: Further) -> Decided:
-        """Return the cheapest plan within the limit, else the cheapest whose gaps the broker stores, or the nearest."""
-        counted: dict[Plan, int] = {}
-        known, winner, is_within = list(priced), None, False
-
-        def noted(below: float) -> Sequence[Assessed]:
-            # Candidates priced in one round are not yielded again in the next.
-            more = further(below)
-            known.extend(more)
-            return more
-
-        for allowed in dict.fromkeys((self.allowed, self.keepable)):
-            found = decide(
-                tuple(known),
-                self.limits,
-                allowed=allowed,
-                count=partial(self.replays.count, refuted_above=allowed),
-                assess=self.assess,
-                keys=self.replays.keys(),
-                further=noted,
-                is_hopeless=partial(self._is_hopeless, allowed),
-                at_once=at_once_for(self.replays.traffic.cells.timers),
-            )
-            counted |= found.counted
-            winner = found.winner
-            if winner is not None:
-                is_within = allowed == self.allowed
-                break
-        winner = winner or self._nearest(known, counted)
-        if winner is not None and not is_within:
-            winner = winner.judged(self.allowed + 1, self.allowed)
-        return Decided(winner=winner, counted=self.replays.counted(counted))
-
-    def _is_hopeless(self, allowed: int) -> bool:
+    def is_hopeless(self, allowed: int) -> bool:
         """Return whether timers that no candidate holds back leave too many gaps: further entries take no gap away, and
         no candidate can have more partitions.
         """
-        if any(plan.is_partitioned for plan in self.plans):
+        if any(plan.is_partitioned for plan in self._plans) or not self._never_held_ms:
             return False
-        within_ms = self._never_held_ms
-        return within_ms > 0 and self.replays.sent_for_less(within_ms)[1] > allowed
+        return self._replays.sent_for_less(self._never_held_ms)[1] > allowed
 
-    @property
-    def _never_held_ms(self) -> int:
-        """Delay below which none of the plans holds a timer back."""
-        return min(filter(None, map(never_held_ms, self.plans)), default=0)
+    def decided(self) -> Decided:
+        """Return the cheapest plan within the limit, else the cheapest whose gaps the broker stores, or the nearest."""
+        counted: dict[Plan, int] = {}
+        at_once, winner = at_once_for(self._replays.traffic.cells.timers), None
+        for allowed in dict.fromkeys((self.allowed, self._allowed(1.0, self._ranges))):
+            found = decide(self, allowed, at_once)
+            counted |= found.counted
+            winner = found.winner
+            if winner is not None and allowed == self.allowed:
+                return Decided(winner=winner, counted=self._replays.counted(counted))
+            if winner is not None:
+                break
+        winner = winner or self._nearest(counted)
+        return Decided(
+            winner=winner and winner.judged(self.allowed + 1, self.allowed), counted=self._replays.counted(counted)
+        )
 
-    def _nearest(self, priced: Sequence[Assessed], counted: Mapping[Plan, int]) -> Assessed | None:
-        """Return the plan nearest to the limit: above it for the shortest time, with about the fewest gaps.
-
-        Among equal plans, the cheapest wins.
-
-        A peak of seconds only matters for an unload in these seconds; a lasting peak matters for any unload. None: no
-        plan was counted, since every plan breaks another limit.
-        """
+    def _nearest(self, counted: Mapping[Plan, int]) -> Assessed | None:
+        """Return the plan nearest to the limit: above it for the shortest time, with about the fewest gaps."""
+        # A peak of seconds only matters for an unload in these seconds; a lasting peak matters for any unload. None: no
+        # plan was counted, since every plan breaks another limit.
         if not counted:
             return None
-        costs = {one.evaluation.plan.scheme: one.cost_writes_per_second for one in priced}
-        estimated = sorted(priced, key=lambda one: one.evaluation.peak_gaps_per_partition)
+        costs = {one.evaluation.plan.scheme: one.cost_writes_per_second for one in self.known}
+        estimated = sorted(self.known, key=lambda one: one.evaluation.peak_gaps_per_partition)
         by_gaps = sorted(counted, key=lambda plan: counted[plan])
         by_cost = sorted(self._shortest(counted), key=lambda plan: costs[plan.scheme])
         plans = [*by_gaps[:NEAREST], *by_cost[:NEAREST], *(one.evaluation.plan for one in estimated[:NEAREST])]
-        gaps = dict(zip(plans, self.replays.count(plans), strict=True))
+        gaps = dict(zip(plans, self._replays.count(plans), strict=True))
         shortest = self._shortest(gaps)
         fewest = min(gaps[plan] for plan in shortest)
         return self.assess(
@@ -324,29 +399,26 @@ class Deciding:
 
     def _shortest(self, plans: Iterable[Plan]) -> list[Plan]:
         """Return the plans that are above the limit for about the shortest time."""
-        lasts_ms = {plan: self.replays.above_ms(plan, self.allowed) for plan in plans}
+        lasts_ms = {plan: self._replays.above_ms(plan, self.allowed) for plan in plans}
         return [plan for plan in lasts_ms if lasts_ms[plan] <= ABOUT * min(lasts_ms.values())]
 
     def hindrance(self, plan: Plan, native: Plan) -> Hindrance | None:
         """Return the cause that a plan exceeds the gap limit, with the remedies; None: the plan keeps the limit."""
-        (gaps,) = self.replays.count([plan])
+        (gaps,) = self._replays.count([plan])
         if gaps <= self.allowed:
             return None
-        within_ms = self._never_held_ms
-        timers, by_themselves = self.replays.sent_for_less(within_ms)
-        lasts_ms, mostly_gaps = self.replays.lasting(plan, self.allowed, MOSTLY)
+        timers, by_themselves = self._replays.sent_for_less(self._never_held_ms)
+        lasts_ms, mostly_gaps = self._replays.lasting(plan, self.allowed, MOSTLY)
         return Hindrance(
             lasts_ms=lasts_ms,
             mostly_gaps=mostly_gaps,
             allowed=self.allowed,
-            never_held_ms=within_ms,
+            never_held_ms=self._never_held_ms,
             never_held_timers=timers,
             never_held_gaps=by_themselves,
             partitions=None if plan.is_partitioned or plan.intake else self._partitions((native, plan), gaps),
-            gap_limit_ranges=least_limit(gaps, partial(self._allowed, self.limits)),
-            gap_fraction=next(
-                (part for part in PERCENTS if self._allowed(self._with(part), self.cached) >= gaps), None
-            ),
+            gap_limit_ranges=least_limit(gaps, partial(self._allowed, self.limits.gap_fraction)),
+            gap_fraction=next((part for part in PERCENTS if self._allowed(part, self._ranges) >= gaps), None),
         )
 
     def _partitions(self, plans: Sequence[Plan], gaps: int) -> int | None:
@@ -354,15 +426,14 @@ class Deciding:
         least = max(math.ceil(gaps / max(self.allowed, 1)), 2)
         tried = [replace(plan, partitions=n) for n in (least, least + 1, 2 * least) for plan in plans]
         tried = [plan for plan in tried if plan.partitions <= MAX_PARTITIONS]
-        counts = self.replays.count(tried, refuted_above=self.allowed)
+        counts = self.count(tried, self.allowed)
         fit = (plan for plan, gaps in zip(tried, counts, strict=True) if gaps <= self.allowed)
         return next((one.partitions for one in fit if not set(self.assess(one).broken) - {GAP_FRACTION}), None)
 
-    def _with(self, gap_fraction: float) -> Constraints:
-        return replace(self.limits, gap_fraction=gap_fraction)
-
-    def _allowed(self, limits: Constraints, cached: int) -> int:
-        return max_countable(limits.allowed_gaps(cached), self.growth)
+    def _allowed(self, gap_fraction: float, ranges: int) -> int:
+        """Return the most gaps that a count may find in a partition of a broker that stores so many ranges."""
+        limits = replace(self.limits, gap_fraction=gap_fraction)
+        return max_countable(limits.allowed_gaps(ranges), self._priced.growth)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -389,17 +460,12 @@ class Prediction:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Planned:
-    """The planner's result, with its input.
+class Planned(Answer):
+    """The planner's result, with its input. Predictions are for the traffic itself.
 
     Args:
-        profile: The broker.
-        constraints: The user's limits, with the margin that the traffic requires.
-        growth: Planned volume, as a multiple of the traffic's volume. Predictions are for the traffic itself.
-        choice: The recommended plan among all candidates, at that volume.
         native: A single partition under the broker's delay: the plan that a user has today.
         recommended: The recommended plan.
-        keys: The topic's heaviest keys.
         native_alone: A single partition under the broker's delay, in the history alone; None: the history is not
             continued.
         repeated: Rows of the history's topic that repeat another row in send time, due time and key, without an id to
@@ -407,13 +473,8 @@ class Planned:
         hindrance: The reason that the plan exceeds the gap limit; None: the plan keeps it.
     """
 
-    profile: BrokerProfile
-    constraints: Constraints
-    growth: float
-    choice: Choice
     native: Prediction
     recommended: Prediction
-    keys: KeyShares
     native_alone: Replay | None = None
     repeated: int = 0
     hindrance: Hindrance | None = None
@@ -432,16 +493,6 @@ class Planned:
     def topic(self) -> str:
         """The topic of the traffic."""
         return self.traffic.topic
-
-    @property
-    def plan(self) -> Plan:
-        """The recommended plan, partitions included."""
-        return self.choice.recommended.evaluation.plan
-
-    @property
-    def max_countable_gaps(self) -> int:
-        """The most gaps that the replay may count in a partition of this traffic, see `max_countable`."""
-        return max_countable(self.constraints.allowed_gaps(self.profile.gap_limit_ranges), self.growth)
 
     @property
     def is_borne_out(self) -> bool:
@@ -488,15 +539,16 @@ def compare(
         profile: The broker.
         growth: Volume for `Prediction.grown`, as a multiple of the history's volume; all other figures are for the
             volume itself.
-        as_is: See `traffic.traffic_of`.
+        as_is: See `traffic_of`.
         on_progress: Receives the progress.
 
     Returns:
         The prediction of each plan, by the same names.
     """
     with Replays(traffic_of(history, topic, as_is=as_is), on_progress) as replays:
-        replays.play(list(dict.fromkeys(plans.values())), f"replaying {_listed(plans)}")
-        return {name: _prediction(replays, plan, profile, growth) for name, plan in plans.items()}
+        what = next(map(describe, plans.values())) if len(plans) == 1 else f"{len(plans)} plans"
+        replays.play(list(plans.values()), f"replaying {what}")
+        return {name: replays.predicted(plan, profile, growth) for name, plan in plans.items()}
 
 
 def predict(
@@ -537,71 +589,32 @@ def plan_for(
         candidates: Plans to use instead of `candidates.candidate_plans`.
         max_delay_ms: The longest delay that candidates accept; None: the history's longest delay, rounded up.
         growth: Volume to plan for, as a multiple of the history's volume.
-        as_is: See `traffic.traffic_of`.
+        as_is: See `traffic_of`.
         on_progress: Receives the progress.
     """
-    spark = history.rows.sparkSession
     with Replays(traffic_of(history, topic, as_is=as_is), on_progress) as replays:
-        traffic = replays.traffic
-        asked = constraints or Constraints()
-        # Uncertain gaps are compared with the limit at the upper end of the confidence interval.
-        limits = replace(asked, gap_margin=asked.gap_margin * traffic.upper)
-        keys = replays.keys()
-        longest_ms = int(traffic.cells.delay_max_ms.max())
-        plans = candidate_plans(base, longest_ms, max_delay_ms) if candidates is None else tuple(candidates)
-        closely = partial(
-            assess,
-            cells=coarse_cells(traffic.cells),
-            profile=profile,
-            constraints=limits,
-            growth=growth,
-            keys=keys,
-            as_it_is=True,
-        )
-        with told(spark, "pricing candidates", on_progress, one_job=False):
-            priced = price_candidates(
-                traffic.cells,
-                base,
-                profile,
-                limits,
-                candidates=plans,
-                max_delay_ms=max_delay_ms,
-                growth=growth,
-                keys=keys,
-            )
-        deciding = Deciding(replays, plans, limits, growth, profile.gap_limit_ranges, closely)
-        decided = deciding.decided(priced.screening.priced, priced.screening.further)
+        traffic, keys = replays.traffic, replays.keys()
+        limits = (constraints or Constraints()).for_uncertain(traffic.upper)
+        with told(history.rows.sparkSession, "pricing candidates", on_progress, one_job=False):
+            priced = Priced(traffic.cells, base, profile, limits, candidates, max_delay_ms, growth, keys)
+        deciding = Deciding(replays, priced)
+        decided = deciding.decided()
         recommended = priced.recommended(decided.winner)
+        plan, native_plan = recommended.evaluation.plan, priced.native.plan
         rules = [one.evaluation.plan for one in priced.rules.values()]
-        shown = [recommended.evaluation.plan, priced.native.plan]
-        allowed = limits.allowed_gaps(profile.gap_limit_ranges)
-        replays.play(rules, "replaying simple rules", refuted_above=allowed)
-        replays.play(shown, "replaying today's plan and the new one")
-        choice = priced.choice(recommended, decided.counted, replays.counted([*rules, *shown]))
-        plan = choice.recommended.evaluation.plan
-        native_plan = choice.native.plan
-        native = _prediction(replays, native_plan, profile)
+        replays.play(rules, "replaying simple rules", refuted_above=limits.allowed_gaps(profile.gap_limit_ranges))
+        replays.play([plan, native_plan], "replaying today's plan and the new one")
+        choice = priced.choice(recommended, decided.counted, replays.counted([*rules, plan, native_plan]))
+        native = replays.predicted(native_plan, profile)
         return Planned(
             profile=profile,
             constraints=limits,
             growth=growth,
             choice=replace(choice, counted=replays.counted(choice.counted)),
             native=native,
-            recommended=native if plan == native_plan else _prediction(replays, plan, profile),
+            recommended=native if plan == native_plan else replays.predicted(plan, profile),
             keys=keys,
             native_alone=None if traffic.continuation is None else replays.alone(native_plan),
             repeated=0 if history.has_ids else history.cached.repeated(topic),
             hindrance=deciding.hindrance(plan, native_plan),
         )
-
-
-def _listed(plans: Mapping[str, Plan]) -> str:
-    return next(map(describe, plans.values())) if len(plans) == 1 else f"{len(plans)} plans"
-
-
-def _prediction(replays: Replays, plan: Plan, profile: BrokerProfile, growth: float = 1.0) -> Prediction:
-    """Evaluate a plan that was replayed."""
-    cells, keys = replays.traffic.cells, replays.keys()
-    evaluation = evaluate(plan, cells, profile, keys=keys)
-    grown = evaluation if growth == 1 else evaluate(plan, cells, profile, growth=growth, keys=keys)
-    return Prediction(traffic=replays.traffic, evaluation=evaluation, replay=replays.of(plan), grown=grown)

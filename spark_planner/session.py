@@ -1,6 +1,9 @@
-"""A Spark session on this machine, for the command line, tests and benchmarks.
+"""Spark sessions: a local one for the command line, tests and benchmarks; progress and cancellation of jobs on any.
 
 All other functions of the planner receive their session, so that they also run in a notebook or on a cluster.
+
+A session of this process counts tasks by job group, which only its context knows. A session of Spark Connect has no
+context; its server reports the progress of each request to the client.
 """
 
 from __future__ import annotations
@@ -9,14 +12,157 @@ import os
 import sys
 import tempfile
 import threading
-from collections.abc import Iterator, Mapping
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
+from py4j.protocol import Py4JError
 from pyspark import SparkConf, SparkContext
 from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
+
+_GROUP, _DESCRIPTION = "spark.jobGroup.id", "spark.job.description"
+_CONNECT = "pyspark.sql.connect."
+
+
+class _InProcess:
+    """Jobs of a session in this process, by job group."""
+
+    def __init__(self, spark: SparkSession, what: str) -> None:
+        self._context = spark.sparkContext
+        self._group = f"timewheel-{uuid4().hex}"
+        self._before = {name: self._context.getLocalProperty(name) for name in (_GROUP, _DESCRIPTION)}
+        self._context.setJobGroup(self._group, what)
+
+    def fraction(self) -> float | None:
+        """Return the fraction of completed tasks, from 0 to 1; None: the session has ended."""
+        done, known = 0, 0
+        try:
+            tracker = self._context.statusTracker()
+            for job_id in tracker.getJobIdsForGroup(self._group):
+                job = tracker.getJobInfo(job_id)
+                for stage_id in job.stageIds if job else ():
+                    stage = tracker.getStageInfo(int(stage_id))
+                    if stage is not None:
+                        done, known = done + stage.numCompletedTasks, known + stage.numTasks
+        except Py4JError:
+            return None
+        return done / known if known else 0.0
+
+    def cancel(self) -> None:
+        self._context.cancelJobGroup(self._group)
+
+    def end(self) -> None:
+        for name, value in self._before.items():
+            self._context.setLocalProperty(name, value)  # type: ignore[arg-type] # None takes it away
+
+
+class _OfServer:
+    """Jobs of a session of a server, by a tag on the requests of this thread."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        self._spark = spark
+        self._tag = f"timewheel-{uuid4().hex}"
+        self._tasks: Mapping[int, tuple[int, int]] = {}
+        spark.addTag(self._tag)
+        spark.registerProgressHandler(self._reported)  # type: ignore[arg-type] # any callable will do
+
+    def _reported(self, stages: Iterable[Any] | None, **_: Any) -> None:
+        # A new mapping each time, since another thread reads it.
+        self._tasks = {
+            **self._tasks,
+            **{stage.stage_id: (stage.num_completed_tasks, stage.num_tasks) for stage in stages or ()},
+        }
+
+    def fraction(self) -> float | None:
+        tasks = self._tasks.values()
+        known = sum(number for _, number in tasks)
+        return sum(done for done, _ in tasks) / known if known else 0.0
+
+    def cancel(self) -> None:
+        self._spark.interruptTag(self._tag)
+
+    def end(self) -> None:
+        self._spark.removeProgressHandler(self._reported)  # type: ignore[arg-type]
+        self._spark.removeTag(self._tag)
+
+
+LOOK_INTERVAL_S = 0.5
+CANCEL_TIMEOUT_S = 5.0
+LEAST_FRACTION = 0.05  # least fraction for an estimate of the remaining time: below it the estimate would jump
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Progress:
+    """Progress of a stage of a job.
+
+    Args:
+        stage: The stage in a few words.
+        fraction: From 0 to 1, never falling within a stage; None: the amount of work is unknown until the end.
+        seconds_left: Remaining seconds of this stage at the current speed; None: not known yet.
+    """
+
+    stage: str
+    fraction: float | None
+    seconds_left: float | None
+
+
+ProgressCallback = Callable[[Progress], None]
+"""Callback for progress, called about twice a second, from a thread of its own."""
+
+
+def no_report(progress: Progress) -> None:
+    del progress
+
+
+@contextmanager
+def told(spark: SparkSession, stage: str, on_progress: ProgressCallback, *, one_job: bool) -> Iterator[None]:
+    """Report the progress of the Spark jobs that this thread runs inside the block."""
+    # ``one_job``: the block runs a single job, so that its tasks are all the work.
+    # The session's class is checked by name: its import needs libraries that only users of Connect have.
+    jobs = _OfServer(spark) if type(spark).__module__.startswith(_CONNECT) else _InProcess(spark, stage)
+    ended = threading.Event()
+    watcher = threading.Thread(
+        target=_watch, args=(jobs, stage, on_progress, ended), name="timewheel-progress", daemon=True
+    )
+    is_interrupted = False
+    try:
+        on_progress(Progress(stage=stage, fraction=0.0 if one_job else None, seconds_left=None))
+        if one_job:
+            watcher.start()
+        yield
+    except KeyboardInterrupt:
+        # Otherwise Spark would continue. This thread may be in the middle of a call to Spark, so another thread
+        # cancels, and the caller's job settings are not restored.
+        is_interrupted = True
+        canceller = threading.Thread(target=jobs.cancel, daemon=True)
+        canceller.start()
+        canceller.join(CANCEL_TIMEOUT_S)
+        raise
+    finally:
+        ended.set()
+        if watcher.is_alive():
+            watcher.join()
+        if not is_interrupted:
+            jobs.end()
+    on_progress(Progress(stage=stage, fraction=1.0, seconds_left=0.0))
+
+
+def _watch(jobs: _InProcess | _OfServer, stage: str, on_progress: ProgressCallback, ended: threading.Event) -> None:
+    began_s, highest = time.monotonic(), 0.0
+    while not ended.wait(LOOK_INTERVAL_S):
+        fraction = jobs.fraction()
+        if fraction is None:
+            return  # the session ends: there is no more progress
+        highest = max(highest, fraction)
+        spent_s = time.monotonic() - began_s
+        left_s = spent_s * (1 - highest) / highest if highest >= LEAST_FRACTION else None
+        on_progress(Progress(stage=stage, fraction=highest, seconds_left=left_s))
+
 
 ARROW_BATCH_ROWS = 65_536
 """Rows that Spark hands to a Python kernel at once: with Spark's 10,000 numpy's overhead would exceed its work; ten
@@ -25,8 +171,7 @@ times this number only makes the batches (here 4 MB) larger.
 
 _JAVA_WARNING = b"WARNING: "
 """Start of Java's own warnings; a line of its log begins with a date, and Spark's errors with other words."""
-_LAST_WORDS_S = 10.0
-"""Time for the remaining output of a Java process that could not start."""
+_LAST_WORDS_S = 10.0  # time for the remaining output of a Java process that could not start
 _STDERR = 2
 _PYTHON = "PYSPARK_PYTHON"
 _JAVA_OPTIONS = "spark.driver.extraJavaOptions"
@@ -34,12 +179,8 @@ _JAVA_LOG = f"-Dlog4j2.configurationFile={Path(__file__).with_name('log4j2.prope
 
 
 def local_settings(*, cores: int | None = None, memory: str = "2g") -> dict[str, str]:
-    """Return the settings of a local session, each with its reason in the code.
-
-    Args:
-        cores: Tasks at once; None for every core of the machine.
-        memory: Heap of the only Java process, in Java's notation (``2g``). Python kernels need their own memory on top.
-    """
+    """Return the settings of a local session, each with its reason in the code."""
+    # ``memory`` is the heap of the only Java process, in Java's notation; Python kernels need their own memory on top.
     return {
         "spark.master": f"local[{cores or '*'}]",
         # A single process is driver and executor, so this heap sorts and shuffles too; Spark's default of 1g spills
@@ -101,11 +242,9 @@ def local_session(
 
 
 def _java(conf: SparkConf) -> Any:
-    """Start Java as Spark does, and pass on its stderr, except for Java's own warnings.
-
-    Spark gives every Java `--add-modules=jdk.incubator.vector`, and Java warns of that before it runs any code: no
-    option and no log setting silences the warning.
-    """
+    """Start Java as Spark does, and pass on its stderr, except for Java's own warnings."""
+    # Spark gives every Java `--add-modules=jdk.incubator.vector`, and Java warns of that before it runs any code: no
+    # option and no log setting silences the warning.
     ours, theirs = os.pipe()
     passing_on = threading.Thread(target=_pass_on, args=(ours,), name="spark-stderr", daemon=True)
     passing_on.start()
@@ -126,11 +265,8 @@ def _pass_on(java_stderr: int) -> None:
 
 @contextmanager
 def _workers_run(python: str) -> Iterator[None]:
-    """Make Spark's workers run this interpreter, which can import the kernels, and not the first python3 on PATH.
-
-    Spark reads the interpreter only from the environment, once, when a session starts; the caller's environment is
-    restored.
-    """
+    """Make Spark's workers run this interpreter, which can import the kernels, and not the first python3 on PATH."""
+    # Spark reads the interpreter only from the environment, once, when a session starts.
     before = os.environ.get(_PYTHON)
     os.environ[_PYTHON] = python
     try:

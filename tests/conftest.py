@@ -269,8 +269,8 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> distribution.Distribution
 
 @pytest.fixture(scope="session")
 def clean_python(built: distribution.Distribution, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return the Python of a new environment with only the built wheel and its base dependencies."""
-    return distribution.install(built.wheel, tmp_path_factory.mktemp("clean") / "venv")
+    """Return the Python of a new environment with only the built wheel and what its command needs."""
+    return distribution.install(built.wheel, tmp_path_factory.mktemp("clean") / "venv", extras="[cli]")
 
 
 @pytest.fixture(scope="session")

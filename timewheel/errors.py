@@ -39,10 +39,9 @@ from timewheel.core.errors import (
     TopologyError,
     UnsupportedAcknowledgement,
 )
-from timewheel.core.extras import ExtraMissing
-from timewheel.core.former_topics import UndrainedTopics
-from timewheel.core.lazy_exports import names_on_first_use
-from timewheel.core.longest_delay import DelayTooLong
+from timewheel.core.extras import ExtraMissing, names_on_first_use
+from timewheel.core.plan import DelayTooLong
+from timewheel.core.topology import UndrainedTopics
 
 if TYPE_CHECKING:
     from timewheel.broker.protocol.errors import (
@@ -62,7 +61,7 @@ if TYPE_CHECKING:
         ReceiveTimeout,
         SubscribeRefused,
     )
-    from timewheel.consumers.inbox.errors import (
+    from timewheel.consumers.inbox.protocol import (
         BadInbox,
         InboxFull,
         InboxKeyTooLong,
@@ -70,6 +69,7 @@ if TYPE_CHECKING:
     )
     from timewheel.inspect.errors import (
         GapLogUnreadable,
+        LogUnreadable,
         NoSuchTarget,
         NothingToSample,
         NotOfThisPlan,
@@ -96,7 +96,6 @@ if TYPE_CHECKING:
         BrokerFailed,
         BrokerUnavailable,
     )
-    from timewheel.watch.errors import LogUnreadable
 
 __all__ = [
     "AdminDenied",
@@ -173,47 +172,20 @@ __all__ = [
 ]
 
 # Loaded on first use: catching a refused send should not load the planner, nor the planner the Pulsar client.
-_MODULE_OF = {
-    "BinaryProtocolError": "timewheel.broker.protocol.errors",
-    "BrokerLost": "timewheel.broker.protocol.errors",
-    "BrokerRefused": "timewheel.broker.protocol.errors",
-    "BrokerSilent": "timewheel.broker.protocol.errors",
-    "BrokerTooOld": "timewheel.broker.protocol.errors",
-    "ConsumerLost": "timewheel.broker.protocol.errors",
-    "FrameTooLarge": "timewheel.broker.protocol.errors",
-    "LookupFailed": "timewheel.broker.protocol.errors",
-    "ProtocolViolation": "timewheel.broker.protocol.errors",
-    "TooManyRequests": "timewheel.broker.protocol.errors",
-    "ReceiveTimeout": "timewheel.consumers.errors",
-    "SubscribeRefused": "timewheel.consumers.errors",
-    "BadInbox": "timewheel.consumers.inbox.errors",
-    "InboxFull": "timewheel.consumers.inbox.errors",
-    "InboxKeyTooLong": "timewheel.consumers.inbox.errors",
-    "InboxUnavailable": "timewheel.consumers.inbox.errors",
-    "ReplayFailed": "timewheel.inspect.errors",
-    "GapLogUnreadable": "timewheel.inspect.errors",
-    "NoSuchTarget": "timewheel.inspect.errors",
-    "NotOfThisPlan": "timewheel.inspect.errors",
-    "NothingToSample": "timewheel.inspect.errors",
-    "SendTimeUnknown": "timewheel.inspect.errors",
-    "LogUnreadable": "timewheel.watch.errors",
-    "BadColumnMapping": "timewheel.spark_planner.errors",
-    "DaysAlreadyStored": "timewheel.spark_planner.errors",
-    "EmptyHistory": "timewheel.spark_planner.errors",
-    "HistoryUnreadable": "timewheel.spark_planner.errors",
-    "MaxDelayTooShort": "timewheel.spark_planner.errors",
-    "MissingColumn": "timewheel.spark_planner.errors",
-    "NoValidRows": "timewheel.spark_planner.errors",
-    "NoSuchTopic": "timewheel.spark_planner.errors",
-    "PlannerError": "timewheel.spark_planner.errors",
-    "SeveralTopics": "timewheel.spark_planner.errors",
-    "StatisticUnreadable": "timewheel.spark_planner.errors",
-    "TooManyTopics": "timewheel.spark_planner.errors",
-    "UnitUnknown": "timewheel.spark_planner.errors",
-    "WrongTimeUnit": "timewheel.spark_planner.errors",
-    "BrokerFailed": "timewheel.testing.errors",
-    "BrokerUnavailable": "timewheel.testing.errors",
-    "BrokerUnreachable": "timewheel.client.reaching",
-}
+_BY_ROOM = {
+    "broker.protocol": ("BinaryProtocolError", "BrokerLost", "BrokerRefused", "BrokerSilent", "BrokerTooOld",
+                        "ConsumerLost", "FrameTooLarge", "LookupFailed", "ProtocolViolation", "TooManyRequests"),
+    "consumers": ("ReceiveTimeout", "SubscribeRefused"),
+    "inspect": ("GapLogUnreadable", "LogUnreadable", "NoSuchTarget", "NotOfThisPlan", "NothingToSample", "ReplayFailed",
+                "SendTimeUnknown"),
+    "spark_planner": ("BadColumnMapping", "DaysAlreadyStored", "EmptyHistory", "HistoryUnreadable", "MaxDelayTooShort",
+                      "MissingColumn", "NoSuchTopic", "NoValidRows", "PlannerError", "SeveralTopics",
+                      "StatisticUnreadable", "TooManyTopics", "UnitUnknown", "WrongTimeUnit"),
+    "testing": ("BrokerFailed", "BrokerUnavailable"),
+}  # fmt: skip
+_MODULE_OF = {name: f"timewheel.{room}.errors" for room, names in _BY_ROOM.items() for name in names}
+_INBOX = ("BadInbox", "InboxFull", "InboxKeyTooLong", "InboxUnavailable")
+_MODULE_OF |= dict.fromkeys(_INBOX, "timewheel.consumers.inbox.protocol")
+_MODULE_OF["BrokerUnreachable"] = "timewheel.client.reaching"
 
 __getattr__ = names_on_first_use(__name__, _MODULE_OF)

@@ -9,6 +9,20 @@ from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
+__all__ = [
+    "JSON",
+    "LIVE_PATH",
+    "LOOPBACK",
+    "METRICS_PATH",
+    "READY_PATH",
+    "TEXT",
+    "Answer",
+    "CannotListen",
+    "HttpServer",
+    "Page",
+    "parse_address",
+]
+
 LOOPBACK = "127.0.0.1"
 LIVE_PATH = "/livez"
 """Liveness page: reports whether a restart would help. A missing broker is not a reason:

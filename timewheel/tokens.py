@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from timewheel.client.token_reader import TokenReader
+from timewheel.client.credentials import TokenReader
 
 __all__ = ["TokenReader"]

@@ -12,12 +12,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from timewheel.core.extras import missing_extra
-from timewheel.core.lazy_exports import names_on_first_use
+from timewheel.core.extras import missing_extra, names_on_first_use
 
 if TYPE_CHECKING:
-    from timewheel.consumers.inbox.memory import MemoryInbox
-    from timewheel.consumers.inbox.protocol import (
+    from .memory import MemoryInbox
+    from .protocol import (
         DEFAULT_KEEP_MS,
         MAX_KEY_BYTES,
         Answer,
@@ -27,9 +26,9 @@ if TYPE_CHECKING:
         inbox_key,
         kept_for_ms,
     )
-    from timewheel.consumers.inbox.redis import RedisInbox
-    from timewheel.consumers.inbox.sql import SqlInbox
-    from timewheel.consumers.inbox.sqlite import SqliteInbox
+    from .redis import RedisInbox
+    from .sql import SqlInbox
+    from .sqlite import SqliteInbox
 
 __all__ = [
     "DEFAULT_KEEP_MS",
@@ -49,18 +48,14 @@ __all__ = [
 __getattr__ = names_on_first_use(
     __name__,
     {
-        "DEFAULT_KEEP_MS": ".protocol",
-        "MAX_KEY_BYTES": ".protocol",
-        "Answer": ".protocol",
-        "Claim": ".protocol",
-        "Inbox": ".protocol",
         "MemoryInbox": ".memory",
-        "Owners": ".protocol",
         "RedisInbox": ".redis",
         "SqlInbox": ".sql",
         "SqliteInbox": ".sqlite",
-        "inbox_key": ".protocol",
-        "kept_for_ms": ".protocol",
+        **dict.fromkeys(
+            ("DEFAULT_KEEP_MS", "MAX_KEY_BYTES", "Answer", "Claim", "Inbox", "Owners", "inbox_key", "kept_for_ms"),
+            ".protocol",
+        ),
     },
     missing_extra("RedisInbox", "redis"),
 )

@@ -6,9 +6,9 @@ import heapq
 import threading
 from typing import NamedTuple
 
-from timewheel.consumers.inbox.errors import InboxFull
-from timewheel.consumers.inbox.protocol import DONE, MINE, Claim, check_least, taken
 from timewheel.core.clock import Clock, SystemClock
+
+from .protocol import DONE, MINE, Claim, InboxFull, check_least, taken
 
 DEFAULT_MAX_KEYS = 100_000
 """Some 40 MB."""

@@ -12,8 +12,7 @@ import redis
 from redis.commands.core import Script
 from redis.exceptions import NoPermissionError, OutOfMemoryError, ReadOnlyError
 
-from timewheel.consumers.inbox.errors import InboxUnavailable
-from timewheel.consumers.inbox.protocol import DONE, MINE, Claim, check_least, taken
+from .protocol import DONE, MINE, Claim, InboxUnavailable, check_least, taken
 
 DEFAULT_PREFIX = "tw-inbox:"
 DEFAULT_TIMEOUT_MS = 2_000

@@ -11,9 +11,9 @@ from collections.abc import Callable, Sequence
 from inspect import iscoroutinefunction
 from typing import Any, Protocol
 
-from timewheel.consumers.inbox.errors import BadInbox
-from timewheel.consumers.inbox.protocol import DEFAULT_KEEP_MS, check_key, check_least, inbox_key, kept_for_ms
 from timewheel.core.clock import Clock, SystemClock
+
+from .protocol import DEFAULT_KEEP_MS, BadInbox, check_key, check_least, inbox_key, kept_for_ms
 
 DEFAULT_FORGET_AT_ONCE = 1_000
 """Rows removed by a `SqlInbox.forget`: some milliseconds, in which their locks do not disturb other transactions."""

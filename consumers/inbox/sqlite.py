@@ -14,10 +14,10 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Literal, TypeVar
 
-from timewheel.consumers.inbox.errors import BadInbox, InboxFull, InboxUnavailable
-from timewheel.consumers.inbox.protocol import DONE, MINE, Claim, check_least, taken
 from timewheel.core.clock import Clock, SystemClock
 from timewheel.core.errors import ClientMisuse
+
+from .protocol import DONE, MINE, BadInbox, Claim, InboxFull, InboxUnavailable, check_least, taken
 
 T = TypeVar("T")
 
@@ -137,20 +137,17 @@ class SqliteInbox:
     def renew(self, key: str, owner: str, lease_ms: int) -> bool:
         """See `Inbox.renew`."""
         check_least("lease_ms", lease_ms, 1)
-
-        def step(connection: sqlite3.Connection, now_ms: int) -> bool:
-            row = {"key": key, "owner": owner, "now_ms": now_ms, "ends_ms": now_ms + lease_ms}
-            return bool(connection.execute(_RENEW, row).fetchall())
-
-        return self._write(step)
+        return self._changed(_RENEW, key, owner, lease_ms)
 
     def done(self, key: str, owner: str, forget_ms: int) -> bool:
         """See `Inbox.done`."""
         check_least("forget_ms", forget_ms, 0)
+        return self._changed(_DONE, key, owner, forget_ms)
 
+    def _changed(self, statement: str, key: str, owner: str, for_ms: int) -> bool:
         def step(connection: sqlite3.Connection, now_ms: int) -> bool:
-            row = {"key": key, "owner": owner, "now_ms": now_ms, "ends_ms": now_ms + forget_ms}
-            return bool(connection.execute(_DONE, row).fetchall())
+            row = {"key": key, "owner": owner, "now_ms": now_ms, "ends_ms": now_ms + for_ms}
+            return bool(connection.execute(statement, row).fetchall())
 
         return self._write(step)
 
@@ -216,9 +213,7 @@ class SqliteInbox:
     def _write(self, step: Callable[[sqlite3.Connection, int], T], *, needs_room: bool = False) -> T:
         """Run a transaction; if there is no room for it, run others first that make room.
 
-        Args:
-            step: The work within the transaction.
-            needs_room: True for a claim. All other calls may use the reserve, since their key is already stored.
+        Only a claim needs room: all other calls may use the reserve, since their key is already stored.
         """
         with self._lock, self._reported():
             connection = self._usable()

@@ -38,11 +38,9 @@ FINE_MS = tuple(
 )
 """Finer durations, for histories of short delays, where `ROUND_MS` has few."""
 LEAST_CANDIDATES = 300
-ENOUGH_CANDIDATES = 330
-"""Number of candidates up to which the finer durations fill the list."""
+ENOUGH_CANDIDATES = 330  # number of candidates up to which the finer durations fill the list
 MAX_WHEELS = 64
-MAX_PER_WINDOW = 26
-"""Most tier sets of a window; sets of few tiers come first."""
+MAX_PER_WINDOW = 26  # most tier sets of a window; sets of few tiers come first
 
 T = TypeVar("T")
 
@@ -51,15 +49,12 @@ WINDOWS = 14
 """Number of windows: the longest round durations below the longest delay. Shorter windows re-publish too often to be
 worth pricing.
 """
-TIERS_ABOVE = 7
-"""Durations above the window from which further tiers are taken, up to `MORE_TIERS` at once."""
+TIERS_ABOVE = 7  # durations above the window from which further tiers are taken, up to `MORE_TIERS` at once
 MORE_TIERS = 3
 MAX_CANDIDATE_HOPS = 48
 """Most hops of the longest delay in the history. A plan that re-publishes a timer more often is never the cheapest."""
-MAX_FAR_HOPS = 400
-"""Most hops of a delay as long as the requested ``max_delay``, which is rare: the history has none."""
-LEAST_RATIO = 2.0
-"""Smallest ratio of neighbouring tiers: closer tiers cost topics and save few hops."""
+MAX_FAR_HOPS = 400  # most hops of a delay as long as the requested ``max_delay``, which is rare: the history has none
+LEAST_RATIO = 2.0  # smallest ratio of neighbouring tiers: closer tiers cost topics and save few hops
 FINE_RATIO = 1.25
 
 
@@ -109,13 +104,7 @@ def as_shadow(base: Plan) -> Plan:
 
 
 def article_plans(base: Plan, longest_delay_ms: int, max_delay_ms: int | None = None) -> dict[str, Plan]:
-    """Build the plans of the source article's rules of thumb, by rule name; rules without a valid plan are left out.
-
-    Args:
-        base: The base plan, as in `candidate_plans`.
-        longest_delay_ms: The longest delay of the history.
-        max_delay_ms: The longest delay that the plans accept, as in `candidate_plans`.
-    """
+    """Build the plans of the source article's rules of thumb, by rule name; rules without a valid plan are left out."""
     frame = _frame(base, longest_delay_ms, max_delay_ms)
     rules: dict[str, Scheme] = {
         "1 day": Tiered(window_ms=DAY_MS, tiers_ms=(DAY_MS,)),
@@ -128,7 +117,6 @@ def article_plans(base: Plan, longest_delay_ms: int, max_delay_ms: int | None = 
 
 
 def _frame(base: Plan, longest_delay_ms: int, max_delay_ms: int | None) -> Plan:
-    """Build the plan without a scheme that all candidates share."""
     if max_delay_ms is None:
         max_delay_ms = round_duration(longest_delay_ms)
     elif max_delay_ms < longest_delay_ms:

@@ -82,21 +82,15 @@ def assess(
 
 
 def rank(one: Assessed) -> tuple[int, float, float, str]:
-    """Sort key of candidates, the best first.
-
-    At equal cost, fewer gaps win, and then a fixed order, so that the same history gives the same plan.
-    """
+    """Sort key of candidates, the best first."""
     return len(one.broken), one.cost_writes_per_second, one.evaluation.peak_gaps, repr(one.evaluation.plan.scheme)
 
 
-BOUND_CELLS = 2_000
-"""Cells for the lower bounds: a hundredth of a second for all candidates."""
+BOUND_CELLS = 2_000  # cells for the lower bounds: a hundredth of a second for all candidates
 MARGIN = 0.95
 """Share of the written entries in the bound: a cell hops or not by its middle, though some of its timers may differ."""
-CHEAPEST = 40
-"""This many of the cheapest candidates are always priced,"""
-SPREAD = 20
-"""and this many evenly over the others, to show the cost of fewer gaps."""
+CHEAPEST = 40  # this many of the cheapest candidates are always priced,
+SPREAD = 20  # and this many evenly over the others, to show the cost of fewer gaps
 PRICED_AT_ONCE = 40
 
 
@@ -111,15 +105,7 @@ class Screening:
         growth: float,
         assess: Callable[[Plan], Assessed],
     ) -> None:
-        """Compute the lower bounds of all candidates; price none.
-
-        Args:
-            plans: All candidates.
-            cells: The history of one topic.
-            constraints: Source of the prices.
-            growth: Volume, as a multiple of the history's volume.
-            assess: Prices a plan with the fewest partitions that it needs.
-        """
+        """Compute the lower bounds of all candidates; price none."""
         few = cells.bounded(BOUND_CELLS)
         self.plans = tuple(plans)
         self._bounds = [least_cost(plan, few, constraints, growth) for plan in plans]
@@ -132,13 +118,6 @@ class Screening:
         """The priced candidates, in the order of the plans."""
         return [self._found[index] for index in sorted(self._found)]
 
-    def begin(self) -> None:
-        """Price the cheapest candidates, the cheapest of each scheme, and some of the others."""
-        of_scheme = {type(self.plans[index].scheme): index for index in reversed(self._order)}
-        rest = self._order[CHEAPEST:]
-        evenly = rest if len(rest) <= SPREAD else [rest[len(rest) * turn // SPREAD] for turn in range(SPREAD)]
-        self._price([*self._order[:CHEAPEST], *of_scheme.values(), *evenly])
-
     def further(self, below: float) -> list[Assessed]:
         """Price the next few candidates that may cost less than ``below``; empty: all others cost at least as much."""
         wanted = [index for index in self._order if index not in self._found and self._bounds[index] < below]
@@ -146,19 +125,18 @@ class Screening:
 
     def until_certain(self) -> None:
         """Price candidates until the cheapest that breaks nothing costs less than the lower bounds of all others."""
-        self.begin()
-        while self.further(self._best_cost):
+        of_scheme = {type(self.plans[index].scheme): index for index in reversed(self._order)}
+        rest = self._order[CHEAPEST:]
+        evenly = rest if len(rest) <= SPREAD else [rest[len(rest) * turn // SPREAD] for turn in range(SPREAD)]
+        self._price([*self._order[:CHEAPEST], *of_scheme.values(), *evenly])
+        while self.further(
+            min((one.cost_writes_per_second for one in self.priced if not one.broken), default=math.inf)
+        ):
             pass
 
     def put(self, found: Assessed) -> None:
-        """Replace the price of a candidate by a closer price."""
         scheme = found.evaluation.plan.scheme
-        index = next(index for index, plan in enumerate(self.plans) if plan.scheme == scheme)
-        self._found[index] = found
-
-    @property
-    def _best_cost(self) -> float:
-        return min((one.cost_writes_per_second for one in self.priced if not one.broken), default=math.inf)
+        self._found[next(index for index, plan in enumerate(self.plans) if plan.scheme == scheme)] = found
 
     def _price(self, indexes: Sequence[int]) -> list[Assessed]:
         new = [index for index in dict.fromkeys(indexes) if index not in self._found]
@@ -168,36 +146,30 @@ class Screening:
 
 
 def least_cost(plan: Plan, cells: Cells, constraints: Constraints, growth: float = 1.0) -> float:
-    """Return the least possible cost of a plan, regardless of its gaps, in entries written a second.
-
-    Args:
-        plan: The plan; its partitions do not matter.
-        cells: The history of one topic.
-        constraints: Source of the prices.
-        growth: Volume, as a multiple of the history's volume.
-    """
+    """Return the least possible cost of a plan, regardless of its gaps, in entries written a second."""
     table = steps(plan)
     publish_ms, due_ms = cells.middle_ms, (cells.due_min_ms + cells.due_max_ms) // 2
     step, _ = held(table, publish_ms.astype(np.float64), due_ms.astype(np.float64))
     # Beside a shadow, near timers stay, even if a step would accept them.
     hops = due_ms - publish_ms >= far_ms(plan) if plan.intake else step != len(table) - 1
-    hopping = float(cells.count[hops].sum())
     first_ms, last_ms = int(cells.publish_min_ms.min()), int(cells.publish_max_ms.max())
-    shape = topology(plan.with_partitions(1), last_ms)
     cost = constraints.cost(
-        written_entries=MARGIN * growth * (cells.timers + hopping),
+        written_entries=MARGIN * growth * (cells.timers + float(cells.count[hops].sum())),
         history_ms=last_ms - first_ms,
-        partition_topics=sum(len(topic.parts) for topic in shape.topics),
+        partition_topics=sum(len(topic.parts) for topic in topology(plan.with_partitions(1), last_ms).topics),
         needs_relay=plan.needs_relay,
     )
     return cost.writes_per_second
 
 
-MANY = 64
-"""Above this number, candidates are screened: priced from `SCREENING_CELLS` cells and at `QUICK` resolution."""
+MANY = 64  # above this number, candidates are screened: priced from `SCREENING_CELLS` cells and at `QUICK` resolution
 SCREENING_CELLS = 12_000
-PRICING_CELLS = 30_000
-"""Peaks differ by less than a percent from those of all cells (tests/planner/test_flow.py)."""
+PRICING_CELLS = 30_000  # peaks differ by less than a percent from those of all cells (tests/planner/test_flow.py)
+
+
+def coarse_cells(cells: Cells, limit: int = PRICING_CELLS) -> tuple[Cells, ...]:
+    bounded = cells.bounded(limit)
+    return (cells,) if bounded.level == cells.level else with_bursts_apart(cells, bounded.level)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -242,20 +214,32 @@ class Choice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decided:
-    """The decision by counting gaps timer by timer.
+    """The decision by counting gaps timer by timer."""
 
-    Args:
-        winner: The cheapest plan whose count is within the limit and that breaks no other constraint; None: there is
-            none.
-        counted: The most gaps of any partition, for every counted plan, partitions included.
-    """
-
+    # the cheapest plan whose count is within the limit and that breaks no other constraint; None: there is none
     winner: Assessed | None
-    counted: Mapping[Plan, int]
+    counted: Mapping[Plan, int]  # the most gaps of any partition, for every counted plan, partitions included
 
 
-Further = Callable[[float], Sequence[Assessed]]
-"""Prices the next few candidates that may cost less than this; empty: there are none."""
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Answer:
+    """A plan of the planner, with its input."""
+
+    profile: BrokerProfile  # the broker
+    constraints: Constraints  # the user's limits, with the margin that the traffic requires
+    growth: float  # planned volume, as a multiple of the history's volume
+    choice: Choice  # the recommended plan among all candidates, at that volume
+    keys: KeyShares  # the topic's heaviest keys
+
+    @property
+    def plan(self) -> Plan:
+        """The recommended plan, partitions included."""
+        return self.choice.recommended.evaluation.plan
+
+    @property
+    def max_countable_gaps(self) -> int:
+        """The most gaps that a count of the history may find in a partition, see `max_countable`."""
+        return max_countable(self.constraints.allowed_gaps(self.profile.gap_limit_ranges), self.growth)
 
 
 def choose(
@@ -269,25 +253,7 @@ def choose(
     growth: float = 1.0,
     keys: KeyShares = EVEN,
 ) -> Choice:
-    """Recommend a plan by price alone, see `price_candidates`; no gaps are counted."""
-    priced = price_candidates(
-        cells, base, profile, constraints, candidates=candidates, max_delay_ms=max_delay_ms, growth=growth, keys=keys
-    )
-    return priced.choice(priced.recommended(), {})
-
-
-def price_candidates(
-    cells: Cells,
-    base: Plan,
-    profile: BrokerProfile,
-    constraints: Constraints | None = None,
-    *,
-    candidates: Sequence[Plan] | None = None,
-    max_delay_ms: int | None = None,
-    growth: float = 1.0,
-    keys: KeyShares = EVEN,
-) -> Priced:
-    """Price the candidates that may be the best on a history.
+    """Recommend a plan by price alone; no gaps are counted.
 
     Args:
         cells: The history of one topic.
@@ -303,262 +269,188 @@ def price_candidates(
         ValueError: The cells have no timers, or there is no candidate.
         MaxDelayTooShort: The history has longer delays than ``max_delay_ms``.
     """
-    if not len(cells):
-        raise ValueError("the history has no timers, so there is nothing to plan for")
-    limits = Constraints() if constraints is None else constraints
-    longest_ms = int(cells.delay_max_ms.max())
-    plans = candidate_plans(base, longest_ms, max_delay_ms) if candidates is None else tuple(candidates)
-    if not plans:
-        raise ValueError("no candidate to choose from")
-    coarse = coarse_cells(cells)
-    closely = partial(assess, profile=profile, constraints=limits, growth=growth, keys=keys)
-    if len(plans) > MANY:
-        quickly = partial(closely, cells=coarse_cells(cells, SCREENING_CELLS), resolution=QUICK)
-    else:
-        quickly = partial(closely, cells=coarse)
-    screening = Screening(plans, cells, limits, growth, quickly)
-    screening.until_certain()
-    native = replace(plans[0], scheme=Native(), intake=False).with_partitions(1)
-    return Priced(
-        screening=screening,
-        rules={name: closely(plan, coarse) for name, plan in article_plans(base, longest_ms, max_delay_ms).items()},
-        native=price(simulation_of(native, cells, growth), profile, 1),
-        profile=profile,
-        limits=limits,
-        growth=growth,
-        closely=partial(closely, cells=cells),
-    )
+    priced = Priced(cells, base, profile, constraints or Constraints(), candidates, max_delay_ms, growth, keys)
+    return priced.choice(priced.recommended(), {})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Priced:
-    """Candidates that were priced until no other can be cheaper, for a decision among them and for the choice.
+class Priced(Screening):
+    """Candidates that were priced until no other can be cheaper, for a decision among them and for the choice."""
 
-    Args:
-        screening: The candidates.
-        rules: The plans of the source article's rules of thumb, by rule name.
-        native: See `Choice`.
-        profile: The broker.
-        limits: The user's limits and prices.
-        growth: Volume to plan for, as a multiple of the history's volume.
-        closely: Prices a plan from all cells.
-    """
-
-    screening: Screening
-    rules: Mapping[str, Assessed]
-    native: Evaluation
-    profile: BrokerProfile
-    limits: Constraints
-    growth: float
-    closely: Callable[[Plan], Assessed]
+    def __init__(
+        self,
+        cells: Cells,
+        base: Plan,
+        profile: BrokerProfile,
+        limits: Constraints,
+        candidates: Sequence[Plan] | None,
+        max_delay_ms: int | None,
+        growth: float,
+        keys: KeyShares,
+    ) -> None:
+        if not len(cells):
+            raise ValueError("the history has no timers, so there is nothing to plan for")
+        longest_ms = int(cells.delay_max_ms.max())
+        plans = candidate_plans(base, longest_ms, max_delay_ms) if candidates is None else tuple(candidates)
+        if not plans:
+            raise ValueError("no candidate to choose from")
+        self.profile, self.limits, self.growth, self.keys = profile, limits, growth, keys
+        self._assessed = partial(assess, profile=profile, constraints=limits, growth=growth, keys=keys)
+        self._closely = partial(self._assessed, cells=cells)
+        coarse = coarse_cells(cells)
+        self.as_it_is = partial(self._assessed, cells=coarse, as_it_is=True)
+        """Prices a plan with its own partitions."""
+        if len(plans) > MANY:
+            quickly = partial(self._assessed, cells=coarse_cells(cells, SCREENING_CELLS), resolution=QUICK)
+        else:
+            quickly = partial(self._assessed, cells=coarse)
+        super().__init__(plans, cells, limits, growth, quickly)
+        self.until_certain()
+        rules = article_plans(base, longest_ms, max_delay_ms)
+        self.rules = {name: self._assessed(plan, coarse) for name, plan in rules.items()}
+        native = replace(plans[0], scheme=Native(), intake=False).with_partitions(1)
+        self.native = price(simulation_of(native, cells, growth), profile, 1)
 
     def recommended(self, winner: Assessed | None = None) -> Assessed:
-        """Return the winner of a decision by counts; None: the best by price.
-
-        The best candidate is priced again from all cells, until the best candidate has a price from all cells: a burst
-        that coarse cells blur can cost a plan its rank, but cannot be overlooked.
-        """
+        """Return the winner of a decision by counts; None: the best by price."""
+        # A burst that coarse cells blur can cost a plan its rank, but cannot be overlooked: the best candidate is
+        # priced again from all cells, until the best has such a price.
         if winner is not None:
-            self.screening.put(winner)
+            self.put(winner)
             return winner
         close: set[Plan] = set()
-        while (best := min(self.screening.priced, key=rank).evaluation.plan) not in close:
-            found = self.closely(best)
-            self.screening.put(found)
+        while (best := min(self.priced, key=rank).evaluation.plan) not in close:
+            found = self._closely(best)
+            self.put(found)
             close.add(found.evaluation.plan)
             # The close price may be higher than that of candidates that were not priced yet.
-            self.screening.until_certain()
-        return min(self.screening.priced, key=rank)
+            self.until_certain()
+        return min(self.priced, key=rank)
 
     def choice(
         self, recommended: Assessed, counted: Mapping[Plan, int], beside: Mapping[Plan, int] | None = None
     ) -> Choice:
-        """Build the choice.
-
-        Args:
-            recommended: Result of `recommended`.
-            counted: See `Choice`.
-            beside: See `Choice`; None: nothing was counted beside the candidates.
-        """
-        chosen, limits, growth = recommended.evaluation, self.limits, self.growth
-        assessed = tuple(self.screening.priced)
+        chosen, limits, growth, assessed = recommended.evaluation, self.limits, self.growth, tuple(self.priced)
         # If the count refuted all candidates, none fits, regardless of the estimates.
         fitting = [] if recommended.broken else [one for one in assessed if not one.broken]
         allowed = limits.allowed_gaps(self.profile.gap_limit_ranges)
         known = {**counted, **(beside or {})}
-        rooms = limits.rooms(chosen, self.profile, known.get(chosen.plan), growth)
-        ties = tied_with(chosen, [one.evaluation for one in fitting], limits, counted, allowed / growth)
-        considered = len(self.screening.plans)
-        return Choice(
+        made = Choice(
             recommended=recommended,
             native=self.native,
-            considered=considered,
+            considered=len(self.plans),
             candidates=assessed,
             front=front_of(fitting or assessed),
             article=tuple(
                 (name, one.judged(known.get(one.evaluation.plan), max_countable(allowed, growth)))
                 for name, one in self.rules.items()
             ),
-            rooms=rooms,
-            reasons=reasons_for(
-                chosen,
-                recommended.broken,
-                self.native,
-                [one.evaluation for one in sorted(assessed, key=rank)],
-                len(fitting),
-                ties,
-                rooms,
-                limits,
-                counted,
-                known,
-                growth,
-                considered,
-            ),
+            rooms=limits.rooms(chosen, self.profile, known.get(chosen.plan), growth),
+            reasons=(),
             counted=counted,
             beside=beside or {},
-            ties=ties,
+            ties=tied_with(chosen, [one.evaluation for one in fitting], limits, counted, allowed / growth),
         )
-
-
-def coarse_cells(cells: Cells, limit: int = PRICING_CELLS) -> tuple[Cells, ...]:
-    """Reduce the cells to the few from which candidates are priced, with cells of bursts apart."""
-    bounded = cells.bounded(limit)
-    return (cells,) if bounded.level == cells.level else with_bursts_apart(cells, bounded.level)
+        ranked = [one.evaluation for one in sorted(assessed, key=rank)]
+        return replace(made, reasons=reasons_for(made, ranked, len(fitting), limits, growth))
 
 
 def front_of(assessed: Sequence[Assessed]) -> tuple[Assessed, ...]:
     """Return the Pareto front in peak gaps and cost, the cheapest first."""
     front: list[Assessed] = []
-    fewest = float("inf")
     for one in sorted(assessed, key=lambda one: (one.cost_writes_per_second, one.evaluation.peak_gaps)):
-        if one.evaluation.peak_gaps < fewest:
+        if not front or one.evaluation.peak_gaps < front[-1].evaluation.peak_gaps:
             front.append(one)
-            fewest = one.evaluation.peak_gaps
     return tuple(front)
 
 
-AT_ONCE = 20
-"""Most candidates that are counted in one pass,"""
+AT_ONCE = 20  # most candidates that are counted in one pass,
 LEAST_AT_ONCE = 4
 TIMERS_AT_ONCE = 40_000_000
 """and fewer for a long history: this many timers times candidates. Later candidates may then need no count."""
-LEAST_RATIO = 0.25
-"""Lowest assumed ratio of count to estimate, until a count shows a lower ratio."""
-DOUBT = 2.0
-"""Safety factor on the worst ratio of count to estimate so far."""
-HELPED = 0.95
-"""Greatest ratio to the previous count at which more partitions have helped."""
-LEAST_GAPS = 20.0
-"""Smaller estimates show nothing about the error of estimates: random variation is as large."""
-Count = Callable[[Sequence[Plan]], Sequence[int]]
-"""Counts the most gaps of any partition under each plan; a figure above the limit is a lower bound."""
-Assess = Callable[[Plan], Assessed]
-"""Prices a plan with its own partitions."""
+LEAST_RATIO = 0.25  # lowest assumed ratio of count to estimate, until a count shows a lower ratio
+DOUBT = 2.0  # safety factor on the worst ratio of count to estimate so far
+HELPED = 0.95  # greatest ratio to the previous count at which more partitions have helped
+LEAST_GAPS = 20.0  # smaller estimates show nothing about the error of estimates: random variation is as large
 
 
-def _none_further(below: float) -> Sequence[Assessed]:
-    del below
-    return ()
+@dataclass(slots=True)
+class Counts:
+    """The candidates of a decision, with a way to count their gaps; a subclass counts."""
+
+    known: list[Assessed]  # with the partitions that their estimates ask for; estimates may be rough
+    limits: Constraints  # all other limits, and the prices
+    keys: KeyShares
+
+    def count(self, plans: Sequence[Plan], allowed: int) -> Sequence[int]:
+        """Count the most gaps of any partition under each plan; a figure above ``allowed`` is a lower bound."""
+        raise NotImplementedError
+
+    def assess(self, plan: Plan) -> Assessed:
+        """Price a counted plan closely, with its own partitions."""
+        raise NotImplementedError
+
+    def further(self, below: float) -> Sequence[Assessed]:
+        """Price the next few candidates that may cost less than this; empty: there are none."""
+        del below
+        return ()
+
+    def is_hopeless(self, allowed: int) -> bool:
+        """Return whether no candidate can be within the limit; called after rounds without a winner."""
+        del allowed
+        return False
 
 
-def _never() -> bool:
-    return False
-
-
-def decide(
-    candidates: Sequence[Assessed],
-    constraints: Constraints,
-    *,
-    allowed: int,
-    count: Count,
-    assess: Assess,
-    keys: KeyShares = EVEN,
-    further: Further = _none_further,
-    is_hopeless: Callable[[], bool] = _never,
-    at_once: int = AT_ONCE,
-) -> Decided:
-    """Count candidates until the cheapest is certain.
-
-    Args:
-        candidates: Candidates with the partitions that their estimates ask for; estimates may be rough.
-        constraints: All other limits, and the prices.
-        allowed: The most gaps of a partition that a count may find.
-        count: Counts several plans.
-        assess: Prices a counted plan closely.
-        keys: Distribution of keys over partitions.
-        further: Prices more candidates, if the best counted candidate is dearer than these may be.
-        is_hopeless: Returns whether no candidate can be within the limit; called after rounds without a winner.
-        at_once: The most plans in one call of ``count``.
-    """
-
-    def known(found: Sequence[Assessed]) -> list[_Candidate]:
-        table = [_Candidate(one, constraints, allowed, assess, keys) for one in found]
-        return [one for one in table if one.can_win]
-
-    table = known(candidates)
+def decide(counts: Counts, allowed: int, at_once: int = AT_ONCE) -> Decided:
+    """Count candidates, at most ``at_once`` in a pass, until the cheapest with at most ``allowed`` gaps is certain."""
+    table = _able(counts.known, counts, allowed)
     # The first round takes the cheapest candidates, and the cheapest of each scheme at any cost.
-    wanted = _first(table, at_once)
+    ranked = sorted(table, key=lambda one: one.estimated.cost_writes_per_second)
+    best = {type(one.plan.scheme): one for one in reversed(ranked)}
+    wanted = list(dict.fromkeys([*best.values(), *ranked]))[: max(at_once, len(best))]
     while True:
-        plans = [one.next_plan for one in wanted]
-        for one, gaps in zip(wanted, count(plans), strict=True):
+        for one, gaps in zip(wanted, counts.count([one.next_plan for one in wanted], allowed), strict=True):
             one.note(gaps)
         winner = _winner(table)
-        if winner is None and is_hopeless():
+        if winner is None and counts.is_hopeless(allowed):
             break
-        wanted = _contenders(table, winner)[:at_once]
-        while not wanted and (more := further(_cost(winner))):
-            table += known(more)
-            wanted = _contenders(table, winner)[:at_once]
+        most = math.inf if winner is None else winner.cost
+        wanted = _contenders(table, most)[:at_once]
+        while not wanted and (more := counts.further(most)):
+            table += _able(more, counts, allowed)
+            wanted = _contenders(table, most)[:at_once]
         if not wanted:
             break
-    counted = {plan: gaps for one in table for plan, gaps in one.counted.items()}
-    if winner is None:
-        return Decided(winner=None, counted=counted)
+    counted = {one.with_partitions(partitions): gaps for one in table for partitions, gaps in one.gaps.items()}
     # The counted plan is within the limit, regardless of its estimate.
-    return Decided(winner=replace(winner.close, broken=()), counted=counted)
+    return Decided(winner=None if winner is None else replace(winner.close, broken=()), counted=counted)
 
 
 def at_once_for(timers: int) -> int:
-    """Return the number of candidates to count in one pass over so many timers."""
     return min(max(TIMERS_AT_ONCE // max(timers, 1), LEAST_AT_ONCE), AT_ONCE)
 
 
 class _Candidate:
     """A scheme, with the counts and prices known for each number of partitions."""
 
-    def __init__(
-        self, estimated: Assessed, constraints: Constraints, allowed: int, assess: Assess, keys: KeyShares
-    ) -> None:
-        evaluation = estimated.evaluation
-        self._constraints = constraints
-        self._allowed = max(allowed, 0)
-        self._assess = assess
-        self._keys = keys
-        self._estimated = estimated
-        self._plan = evaluation.plan
-        self._close: dict[int, Assessed] = {}
-        self._gaps: dict[int, int] = {}
-        self._least = constraints.partitions_for_silence(evaluation, keys)
-        self._most = constraints.max_partitions(self._plan)
+    def __init__(self, estimated: Assessed, counts: Counts, allowed: int) -> None:
+        self.estimated = estimated
+        self.plan = estimated.evaluation.plan
         self.can_win = not set(estimated.broken) - {GAP_FRACTION}
-
-    @property
-    def scheme(self) -> type:
-        return type(self._plan.scheme)
-
-    @property
-    def estimated_cost(self) -> float:
-        return self._estimated.cost_writes_per_second
+        self.gaps: dict[int, int] = {}  # counts, by partitions
+        self._counts = counts
+        self._allowed = max(allowed, 0)
+        self._close: dict[int, Assessed] = {}
+        self._least = counts.limits.partitions_for_silence(estimated.evaluation, counts.keys)
+        self._most = counts.limits.max_partitions(self.plan)
 
     @property
     def fewest(self) -> int | None:
         """The fewest partitions that keep both the counted gaps and silence within their limits."""
-        within = (partitions for partitions, gaps in self._gaps.items() if gaps <= self._allowed)
+        within = (partitions for partitions, gaps in self.gaps.items() if gaps <= self._allowed)
         return min((partitions for partitions in within if partitions >= self._least), default=None)
 
     @property
     def close(self) -> Assessed:
-        """The close price with the fewest partitions."""
         assert self.fewest is not None
         return self._close[self.fewest]
 
@@ -572,25 +464,15 @@ class _Candidate:
         assert self.fewest is not None
         if self.is_close:
             return self.close.cost_writes_per_second
-        return self._constraints.cost_with(self._estimated.evaluation, self.fewest)
+        return self._counts.limits.cost_with(self.estimated.evaluation, self.fewest)
 
     def price_closely(self) -> None:
         """Price the scheme with the fewest partitions. Afterwards silence may need more, or no number may be enough."""
         assert self.fewest is not None
-        found = self._assess(self.plan)
-        self._close[self.fewest] = found
-        self._least = self._constraints.partitions_for_silence(found.evaluation, self._keys)
+        found = self._close[self.fewest] = self._counts.assess(self.with_partitions(self.fewest))
+        self._least = self._counts.limits.partitions_for_silence(found.evaluation, self._counts.keys)
         if set(found.broken) - {GAP_FRACTION, SILENCE_SECONDS}:
             self.can_win = False
-
-    @property
-    def plan(self) -> Plan:
-        assert self.fewest is not None
-        return self._with(self.fewest)
-
-    @property
-    def counted(self) -> dict[Plan, int]:
-        return {self._with(partitions): gaps for partitions, gaps in self._gaps.items()}
 
     @property
     def next_partitions(self) -> int | None:
@@ -603,17 +485,19 @@ class _Candidate:
         """Partitions for the next count, which may exceed the maximum of the due topic."""
         if not self.can_win:
             return None
-        if not self._gaps:
-            return self._plan.own_partitions
+        if not self.gaps:
+            return self.plan.own_partitions
         fewest = self.fewest
         if fewest is None:
-            most = max(self._gaps)
+            most = max(self.gaps)
             if most < self._least:
                 return self._least
-            if self._is_stuck:
+            *_, before, last = [math.inf, *(self.gaps[partitions] for partitions in sorted(self.gaps))]
+            # More partitions do not help if all of a hot key's timers share a partition.
+            if last > HELPED * before or most >= MAX_PARTITIONS:
                 return None
-            return None if most >= MAX_PARTITIONS else min(max(most + 1, self._needed(most)), MAX_PARTITIONS)
-        too_few = max((partitions for partitions in self._gaps if partitions < fewest), default=0)
+            return min(max(most + 1, self._needed(most)), MAX_PARTITIONS)
+        too_few = max((partitions for partitions in self.gaps if partitions < fewest), default=0)
         floor = max(too_few + 1, self._least)
         if floor >= fewest:
             return None
@@ -626,55 +510,41 @@ class _Candidate:
         return (too_few + fewest) // 2 if too_few else floor
 
     @property
-    def _is_stuck(self) -> bool:
-        """True if more partitions do not help: all of a hot key's timers share a partition."""
-        *_, before, last = [math.inf, *(self._gaps[partitions] for partitions in sorted(self._gaps))]
-        return last > HELPED * before
-
-    @property
     def next_plan(self) -> Plan:
         assert self.next_partitions is not None
-        return self._with(self.next_partitions)
+        return self.with_partitions(self.next_partitions)
 
     def least_cost(self, ratio: float) -> float:
-        """Return the least possible cost, if the estimate is ``1 / ratio`` times too high.
-
-        For a counted scheme, this is the cost with the number of partitions of its next count.
-        """
+        """Return the least possible cost, if the estimate is ``1 / ratio`` times too high."""
         partitions = self.next_partitions
         assert partitions is not None
-        if not self._gaps:
-            evaluation = self._estimated.evaluation
+        evaluation = self.estimated.evaluation
+        if not self.gaps:
             # Independent of keys: they may weigh less in gaps than in timers.
             gaps = evaluation.peak_gaps_per_topic * ratio
             partitions = min(max(math.ceil(gaps / max(self._allowed, 1)), math.ceil(self._least * ratio)), partitions)
-        return self._constraints.cost_with(self._estimated.evaluation, partitions)
+        return self._counts.limits.cost_with(evaluation, partitions)
 
     def ratio(self) -> float:
         """Return the ratio of count to estimate, both with the estimate's partitions; 1 if either says too little."""
-        estimate, gaps = self._estimated.evaluation.peak_gaps_per_partition, self._gaps.get(self._plan.own_partitions)
+        estimate, gaps = self.estimated.evaluation.peak_gaps_per_partition, self.gaps.get(self.plan.own_partitions)
         return 1.0 if gaps is None or estimate < LEAST_GAPS else gaps / estimate
 
     def note(self, gaps: int) -> None:
-        """Record the count for the next number of partitions."""
         assert self.next_partitions is not None
-        self._gaps[self.next_partitions] = gaps
+        self.gaps[self.next_partitions] = gaps
+
+    def with_partitions(self, partitions: int) -> Plan:
+        return self.plan.with_partitions(partitions)
 
     def _needed(self, partitions: int) -> int:
         # The fewest partitions that can be enough if gaps divide as timers do: all but the fullest may have a gap less.
-        gaps = self._gaps[partitions]
-        least = max(gaps - 1, 0) / self._keys.fullest(partitions) + min(gaps, 1)
-        return self._keys.fewest(least / max(self._allowed, 1))
-
-    def _with(self, partitions: int) -> Plan:
-        return self._plan.with_partitions(partitions)
+        gaps, keys = self.gaps[partitions], self._counts.keys
+        return keys.fewest((max(gaps - 1, 0) / keys.fullest(partitions) + min(gaps, 1)) / max(self._allowed, 1))
 
 
-def _first(table: Sequence[_Candidate], at_once: int) -> list[_Candidate]:
-    ranked = sorted(table, key=lambda one: one.estimated_cost)
-    best = {one.scheme: one for one in reversed(ranked)}
-    found = list(dict.fromkeys([*best.values(), *ranked]))
-    return found[: max(at_once, len(best))]
+def _able(found: Sequence[Assessed], counts: Counts, allowed: int) -> list[_Candidate]:
+    return [one for one in (_Candidate(each, counts, allowed) for each in found) if one.can_win]
 
 
 def _winner(table: Sequence[_Candidate]) -> _Candidate | None:
@@ -687,13 +557,8 @@ def _winner(table: Sequence[_Candidate]) -> _Candidate | None:
         best.price_closely()
 
 
-def _cost(winner: _Candidate | None) -> float:
-    return math.inf if winner is None else winner.cost
-
-
-def _contenders(table: Sequence[_Candidate], winner: _Candidate | None) -> list[_Candidate]:
-    """Return the candidates that may still be cheaper, the cheapest first."""
+def _contenders(table: Sequence[_Candidate], most: float) -> list[_Candidate]:
+    """Return the candidates that may still cost less, the cheapest first."""
     ratio = min(LEAST_RATIO, *(one.ratio() / DOUBT for one in table)) if table else LEAST_RATIO
-    most = _cost(winner)
     costs = [(one.least_cost(ratio), number) for number, one in enumerate(table) if one.next_partitions is not None]
     return [table[number] for cost, number in sorted(costs) if cost < most]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from timewheel.core.broker_profile import BrokerProfile
 from timewheel.core.durations import MINUTE_MS
@@ -14,10 +14,8 @@ from ..history.keys import KeyShares
 from ..pricing.evaluate import BITS_PER_BYTE, Evaluation
 from ..pricing.simulation import Simulation
 
-GAP_FRACTION = "gap_fraction"
-"""The only constraint that is decided by a count."""
-SILENCE_SECONDS = "silence_seconds"
-"""The other constraint that more partitions help."""
+GAP_FRACTION = "gap_fraction"  # the only constraint that is decided by a count
+SILENCE_SECONDS = "silence_seconds"  # the other constraint that more partitions help
 TWICE = 2.0
 """Multiple of a burst's volume for which a plan needs room: the next burst comes while timers of the first wait."""
 PEAK_ROOTS = 3.5
@@ -114,6 +112,10 @@ class Constraints:
         for name in ("topic_writes_per_second", "relay_writes_per_second"):
             if not 0 <= getattr(self, name) < math.inf:
                 raise ValueError(f"{name} = {getattr(self, name)}: 0 or more")
+
+    def for_uncertain(self, upper: float) -> Constraints:
+        """Return the constraints for gaps whose confidence interval ends at this factor, which is held to the limit."""
+        return replace(self, gap_margin=self.gap_margin * upper)
 
     def allowed_gaps(self, limit_ranges: int) -> float:
         """Return the most gaps that a count may find in a partition of a broker that stores ``limit_ranges`` ranges."""
@@ -225,18 +227,11 @@ class Constraints:
 
 
 def max_countable(allowed: float, growth: float) -> int:
-    """Return the highest count of gaps on a history that leaves room for ``growth`` times its volume.
-
-    A count is the maximum over many moments, and so stands above the mean by chance: by a few square roots of the mean.
-    The mean grows in proportion to the volume, chance only with the root, so chance is a larger share of a small count
-    than of a large count: without a correction, a sample of 1 timer in 200 would appear to break limits that the whole
-    topic keeps. So the limit is reduced to a mean, the mean is divided by the growth, and chance is added again.
-
-    Args:
-        allowed: Most gaps at the grown volume, chance included.
-        growth: The grown volume, as a multiple of the history's volume. At 1 the count is compared with ``allowed``
-            itself.
-    """
+    """Return the highest count of gaps on a history that leaves room for ``growth`` times its volume."""
+    # A count is the maximum over many moments, and so stands above the mean by chance, by a few square roots of the
+    # mean. The mean grows with the volume, chance only with the root: without a correction, a sample of 1 timer in 200
+    # would appear to break limits that the whole topic keeps. So the limit is reduced to a mean, the mean is divided by
+    # the growth, and chance is added again. At a growth of 1 the count is compared with ``allowed`` itself.
     mean = _mean_of(allowed) / growth
     return math.floor(mean + PEAK_ROOTS * math.sqrt(mean) + 1e-6)
 

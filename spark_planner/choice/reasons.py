@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from timewheel.core import plurals
 from timewheel.core.durations import DAY_MS, MINUTE_MS, format_duration
@@ -12,10 +13,12 @@ from timewheel.core.plan import Calendar, Native, Plan, Tiered, Wheel
 from ..pricing.evaluate import Evaluation
 from .constraints import Constraints, Room
 
+if TYPE_CHECKING:
+    from .choose import Choice
+
 TIE = 0.05
 """Tolerance, as a fraction of the recommended plan's cost: prices of topics and relays are estimates, no more exact."""
-FEWER_GAPS = 0.8
-"""Ratio of estimates below which they differ; closer estimates do not decide."""
+FEWER_GAPS = 0.8  # ratio of estimates below which they differ; closer estimates do not decide
 
 
 def tied_with(
@@ -25,15 +28,7 @@ def tied_with(
     counted: Mapping[Plan, int],
     allowed: float,
 ) -> tuple[Evaluation, ...]:
-    """Return the candidates within `TIE` of the recommended plan's cost, those with the most advantages first.
-
-    Args:
-        chosen: The recommended plan.
-        fitting: All candidates that keep the limits, by estimate.
-        constraints: The prices.
-        counted: The most gaps of any partition, for plans that were counted and not only estimated.
-        allowed: The most gaps that may be counted: a candidate with a higher count is no rival.
-    """
+    """Return the candidates within `TIE` of the recommended plan's cost, those with the most advantages first."""
     most = constraints.cost_of(chosen).writes_per_second * (1 + TIE)
     rivals = [
         one
@@ -53,7 +48,6 @@ def tied_with(
 
 
 def advantages(one: Evaluation, other: Evaluation) -> tuple[str, ...]:
-    """Return the advantages of a plan over another plan of the same cost, in words."""
     found = []
     if other.needs_relay and not one.needs_relay:
         found.append("no relay")
@@ -67,16 +61,13 @@ def advantages(one: Evaluation, other: Evaluation) -> tuple[str, ...]:
 
 
 def drawbacks(one: Evaluation, other: Evaluation) -> tuple[str, ...]:
-    """Return the disadvantages of a plan against another plan of the same cost, in words."""
     return tuple(name.replace("fewer", "more").replace("no relay", "a relay to run") for name in advantages(other, one))
 
 
-MOST = 5
-"""Most sentences; all further figures are in the tables."""
+MOST = 5  # most sentences; all further figures are in the tables
 
 
 def describe(plan: Plan) -> str:
-    """Describe a plan's scheme in a few words."""
     return f"a shadow with {_scheme(plan)}" if plan.intake else _scheme(plan)
 
 
@@ -94,7 +85,6 @@ def _scheme(plan: Plan) -> str:
 
 
 def partitions_in_words(number: int) -> str:
-    """Describe a number of partitions."""
     if not number:
         return "a topic without partitions"
     return "one partition" if number == 1 else f"{number} partitions"
@@ -106,61 +96,35 @@ def stays(plan: Plan) -> bool:
 
 
 def reasons_for(
-    chosen: Evaluation,
-    broken: Sequence[str],
-    native: Evaluation,
-    candidates: Sequence[Evaluation],
-    fitting: int,
-    ties: Sequence[Evaluation],
-    rooms: Sequence[Room],
-    constraints: Constraints,
-    counted: Mapping[Plan, int],
-    known: Mapping[Plan, int],
-    growth: float,
-    considered: int,
+    choice: Choice, candidates: Sequence[Evaluation], fitting: int, constraints: Constraints, growth: float
 ) -> tuple[str, ...]:
-    """Return at most `MOST` sentences, the most important first.
-
-    Args:
-        chosen: The recommended plan.
-        broken: The constraints that the plan breaks, if no candidate keeps them all.
-        native: One partition of native delays.
-        candidates: The priced candidates, each with the partitions that it needs, the best first.
-        fitting: Number of candidates that keep all limits: the first in the list.
-        ties: Fitting candidates with the same cost as the recommended plan, the strongest rival first.
-        rooms: Distances from the limits, the nearest limit first.
-        constraints: The user's limits and prices.
-        counted: The most gaps of any partition, for candidates that were counted and not only estimated.
-        known: The same for all counted plans.
-        growth: Volume of the evaluations, as a multiple of the counted volume.
-        considered: Number of candidates.
-    """
-    others = [
-        _tie(chosen, ties, constraints),
-        _longer(chosen, candidates),
-        _one_partition(chosen, candidates[:fitting]),
-        _shorter(chosen, candidates),
-        _silence(chosen),
-    ]
+    """Return at most `MOST` sentences for a choice, the most important first."""
+    chosen, native, known = choice.recommended.evaluation, choice.native, choice.known
+    fit = candidates[:fitting]
     now = known if growth == 1 else {}
     found = [
-        _summary(chosen, considered, broken, counted, known.get(chosen.plan), growth),
+        _summary(choice, known.get(chosen.plan), growth),
         "" if stays(chosen.plan) else _against_native(chosen, native, now.get(chosen.plan), now.get(native.plan)),
-        next(sentence for sentence in others if sentence),
-        _cost(chosen, candidates[:fitting], ties[:1], constraints),
-        _room(chosen, rooms),
+        _tie(chosen, choice.ties, constraints)
+        or _longer(chosen, candidates)
+        or _one_partition(chosen, fit)
+        or _shorter(chosen, candidates)
+        or f"After an unload a partition is silent for about {chosen.silence_seconds:.1f} s, since up to "
+        f"{chosen.peak_pending_per_partition:,.0f} entries wait in it.",
+        _cost(chosen, fit, choice.ties[:1], constraints),
     ]
+    if choice.rooms:
+        room = choice.rooms[0]
+        unit, volume = volume_of(chosen, room)
+        found.append(
+            f"As the volume grows, the first limit to be reached is {room.limit}: at {room.times:,.2f} times what is "
+            f"planned for, {volume} {unit}."
+        )
     return tuple(sentence for sentence in found if sentence)[:MOST]
 
 
-def _summary(
-    chosen: Evaluation,
-    considered: int,
-    broken: Sequence[str],
-    counted: Mapping[Plan, int],
-    own: int | None,
-    growth: float,
-) -> str:
+def _summary(choice: Choice, own: int | None, growth: float) -> str:
+    chosen, broken, considered = choice.recommended.evaluation, choice.recommended.broken, choice.considered
     estimated = f"about {chosen.peak_gaps_per_partition:,.0f}"
     limit = f"of {chosen.gap_limit_ranges:,} that the broker keeps"
     if own is None:
@@ -171,13 +135,9 @@ def _summary(
         at = f"at {growth:g} times the volume of which {own:,} were counted"
         gaps = f"{estimated} gaps in a partition at the peak (estimated, {at}), {limit}"
     what = f"{describe(chosen.plan)} on {_partitions(chosen)}"
-    schemes = len({plan.scheme for plan in counted})
+    schemes = len({plan.scheme for plan in choice.counted})
     how = (
-        ""
-        if not schemes
-        else " (all counted)"
-        if schemes == considered
-        else f" ({schemes} counted, the others estimated)"
+        " (all counted)" if schemes == considered else f" ({schemes} counted, the others estimated)" if schemes else ""
     )
     if broken:
         limits = ", ".join(broken)
@@ -204,7 +164,6 @@ def _against_native(chosen: Evaluation, native: Evaluation, own: int | None, cou
 
 
 def _tie(chosen: Evaluation, ties: Sequence[Evaluation], constraints: Constraints) -> str:
-    """Describe the strongest rival at the same cost, and its differences; empty without a rival."""
     if not ties:
         return ""
     one = ties[0]
@@ -252,7 +211,6 @@ def _shorter(chosen: Evaluation, candidates: Sequence[Evaluation]) -> str:
 
 
 def _by_size(chosen: Evaluation, candidates: Sequence[Evaluation]) -> dict[int, Evaluation]:
-    """Return the best candidate of each size of the same scheme; empty for schemes without a size."""
     found: dict[int, Evaluation] = {}
     for one in candidates:
         if _size_ms(chosen.plan) and type(one.plan.scheme) is type(chosen.plan.scheme):
@@ -275,7 +233,6 @@ def _one_partition(chosen: Evaluation, fitting: Sequence[Evaluation]) -> str:
 def _cost(
     chosen: Evaluation, fitting: Sequence[Evaluation], told: Sequence[Evaluation], constraints: Constraints
 ) -> str:
-    """Describe the cost that decided, and the margin to the next kind of scheme; plans in ``told`` are not repeated."""
     cost = constraints.cost_of(chosen)
     hops = (
         f" ({chosen.hops_mean:.2f} hops a timer, so {chosen.writes_per_timer - 1:.0%} more than without)"
@@ -294,17 +251,6 @@ def _cost(
     return said + "."
 
 
-def _room(chosen: Evaluation, rooms: Sequence[Room]) -> str:
-    if not rooms:
-        return ""
-    room = rooms[0]
-    unit, volume = volume_of(chosen, room)
-    return (
-        f"As the volume grows, the first limit to be reached is {room.limit}: at {room.times:,.2f} times what is "
-        f"planned for, {volume} {unit}."
-    )
-
-
 def volume_of(chosen: Evaluation, room: Room) -> tuple[str, str]:
     """Return (unit, number) of the volume at which a limit is reached; a history below a day has no volume a day."""
     if chosen.history_ms >= DAY_MS:
@@ -319,13 +265,6 @@ def _listed(parts: Sequence[str]) -> str:
 
 def _topics(evaluation: Evaluation) -> str:
     return plurals.counted(evaluation.partition_topics, "partition topic")
-
-
-def _silence(chosen: Evaluation) -> str:
-    return (
-        f"After an unload a partition is silent for about {chosen.silence_seconds:.1f} s, since up to "
-        f"{chosen.peak_pending_per_partition:,.0f} entries wait in it."
-    )
 
 
 def _times(times: float) -> str:

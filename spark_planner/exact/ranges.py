@@ -24,8 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 Integers = NDArray[np.int64]
-DENSE = 4
-"""A table is used for up to this ratio of possible values to values."""
+DENSE = 4  # a table is used for up to this ratio of possible values to values
 
 
 def counted(values: Integers) -> tuple[Integers, Integers]:
@@ -51,11 +50,9 @@ def _is_dense(values: Integers) -> bool:
     return len(values) > 0 and int(values.max()) < DENSE * len(values)
 
 
-NEVER_MS = 2**60
-"""Time for "not acknowledged": after every moment of every grid."""
+NEVER_MS = 2**60  # time for "not acknowledged": after every moment of every grid
 DEFAULT_POINTS = 4_096
-MAX_POINTS = 65_536
-"""Most moments of a grid: the counts of a due partition stay within half a megabyte."""
+MAX_POINTS = 65_536  # most moments of a grid: the counts of a due partition stay within half a megabyte
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -136,36 +133,25 @@ class Grid:
         return Grid(points_ms=points_ms, spans=is_inside)
 
 
-Place = tuple[int, int]
-"""A position: (ledger number, entry in the ledger)."""
+Place = tuple[int, int]  # a position: (ledger number, entry in the ledger)
 _NONE = np.zeros(0, np.int64)
-_COMPACT_FROM = 1 << 20
-"""Number of gathered changes above which they are summed."""
+_COMPACT_FROM = 1 << 20  # number of gathered changes above which they are summed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Changes:
-    """Changes of the number of ranges along a grid: each moment of the grid at most once, ascending.
+    """Changes of the number of ranges along a grid: each moment of the grid at most once, ascending."""
 
-    Args:
-        index: Moments, as indexes of the grid's points, each for the span from the previous moment (exclusive) to this
-            moment (inclusive).
-        begun: Ranges that began.
-        ended: Ranges that ended, including those that began in the same span.
-    """
-
-    index: Integers
-    begun: Integers
-    ended: Integers
+    index: Integers  # of the grid's points, each for the span from the previous moment (exclusive) to this one
+    begun: Integers  # ranges that began
+    ended: Integers  # ranges that ended, including those that began in the same span
 
     @classmethod
     def none(cls) -> Changes:
-        """No changes."""
         return cls(index=_NONE, begun=_NONE, ended=_NONE)
 
     @classmethod
     def summed(cls, several: Iterable[Changes]) -> Changes:
-        """Sum several changes."""
         found = list(several)
         if len(found) == 1:
             return found[0]
@@ -177,14 +163,6 @@ class Changes:
             begun=_sums(where, np.concatenate([changes.begun for changes in found]), len(index)),
             ended=_sums(where, np.concatenate([changes.ended for changes in found]), len(index)),
         )
-
-    @classmethod
-    def of_ranges(cls, grid: Grid, from_ms: Integers, until_ms: Integers) -> Changes:
-        """Changes of ranges that exist from one time until another; empty or negative ranges are ignored."""
-        real = from_ms < until_ms
-        gathered = _Gathered()
-        gathered.add(grid.index_of(from_ms[real]), grid.index_of(until_ms[real]))
-        return gathered.between(0, len(grid))
 
     def counts(self, points: int) -> Integers:
         """Return the exact number of ranges at each moment of the grid."""
@@ -203,29 +181,18 @@ class Changes:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Part:
-    """Counts of one chunk of position order for one partition.
+    """Counts of one chunk of position order for one partition."""
 
-    Args:
-        entries: Entries of the chunk, at least 1.
-        first_ms: Acknowledgement time of the first entry; `NEVER_MS`: not acknowledged.
-        last_ms: Acknowledgement time of the last entry.
-        greatest_ms: Latest acknowledgement time of all; `NEVER_MS` also if an entry between them is missing.
-        first_place: Position of the first entry; None: in a single ledger, directly behind the previous part.
-        last_place: Position of the last entry.
-        border_ms: Acknowledgement times of the first entries of ledgers, except the chunk's first entry.
-        border_until_ms: For each of these, the latest acknowledgement before it within the chunk.
-        changes: Changes by pairs of neighbours within the chunk.
-    """
-
-    entries: int
-    first_ms: int
-    last_ms: int
-    greatest_ms: int
+    entries: int  # entries of the chunk, at least 1
+    first_ms: int  # acknowledgement time of the first entry; `NEVER_MS`: not acknowledged
+    last_ms: int  # acknowledgement time of the last entry
+    greatest_ms: int  # latest acknowledgement time of all; `NEVER_MS` also if an entry between them is missing
+    # position of the first entry; None: in a single ledger, directly behind the previous part
     first_place: Place | None
-    last_place: Place | None
-    border_ms: Integers
-    border_until_ms: Integers
-    changes: Changes
+    last_place: Place | None  # position of the last entry
+    border_ms: Integers  # acknowledgement times of the first entries of ledgers, except the chunk's first entry
+    border_until_ms: Integers  # for each of these, the latest acknowledgement before it within the chunk
+    changes: Changes  # changes by pairs of neighbours within the chunk
 
 
 class RangeCounter:
@@ -233,10 +200,6 @@ class RangeCounter:
 
     The caller numbers partitions from 0, in the order of their first entries. State is bounded by partitions times
     grid, and by the number of ledgers.
-
-    Args:
-        grid: Moments at which ranges are counted.
-        ledger_entries: Entries after which a ledger is closed; 0: positions are given, or there is a single ledger.
     """
 
     def __init__(self, grid: Grid, *, ledger_entries: int = 0) -> None:
@@ -269,15 +232,8 @@ class RangeCounter:
         ledger: Integers | None = None,
         entry: Integers | None = None,
     ) -> None:
-        """Add the next entries.
-
-        Args:
-            partition: Number of each entry's partition, already open; a single number for all entries is faster.
-            acknowledged_ms: Acknowledgement time of each entry; `NEVER_MS`: not acknowledged.
-            ledger: Ledger number of each entry, ascending within a partition; given only together with ``entry``.
-            entry: Number of each entry in its ledger, ascending; a missing entry between two counts as not
-                acknowledged.
-        """
+        # `NEVER_MS`: not acknowledged. A single number as ``partition`` is faster. Ledger and entry are given together,
+        # ascending within a partition; a missing entry between two counts as not acknowledged.
         if not len(acknowledged_ms):
             return
         places = None if ledger is None or entry is None else np.stack([ledger, entry])
@@ -388,12 +344,6 @@ class RangeCounter:
 
 
 def stitched(grid: Grid, parts: Iterable[Part]) -> Changes:
-    """Join the parts of a partition.
-
-    Args:
-        grid: The grid of the parts' counts.
-        parts: All parts, in position order.
-    """
     from_ms: list[Integers] = []
     until_ms: list[Integers] = []
     within: list[Changes] = []
@@ -412,7 +362,11 @@ def stitched(grid: Grid, parts: Iterable[Part]) -> Changes:
         previous = part
     if not from_ms:
         return Changes.none()
-    return Changes.summed([*within, Changes.of_ranges(grid, np.concatenate(from_ms), np.concatenate(until_ms))])
+    begun_ms, ended_ms = np.concatenate(from_ms), np.concatenate(until_ms)
+    real = begun_ms < ended_ms
+    gathered = _Gathered()
+    gathered.add(grid.index_of(begun_ms[real]), grid.index_of(ended_ms[real]))
+    return Changes.summed([*within, gathered.between(0, len(grid))])
 
 
 def _until_ms(previous: Part, part: Part, greatest_ms: int) -> int:
@@ -493,32 +447,20 @@ def _place(pair: Integers) -> Place:
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
 class DuePartition:
-    """A partition of a due topic.
+    """A partition of a due topic."""
 
-    Args:
-        topic: The history's topic; empty: the history has no topics.
-        interval: Number of the calendar interval, counted from 1970; 0 for a single due topic.
-        partition: Partition number, from 0.
-    """
-
-    topic: str
-    interval: int
-    partition: int
+    topic: str  # the history's topic; empty: the history has no topics
+    interval: int  # number of the calendar interval, counted from 1970; 0 for a single due topic
+    partition: int  # partition number, from 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Peak:
-    """The most gap ranges over time.
+    """The most gap ranges over time."""
 
-    Args:
-        gap_count: The highest count at a moment of the grid.
-        gap_count_limit: Upper bound of the count between two moments; equal to ``gap_count``: the peak is exact.
-        at_ms: The first moment with ``gap_count``, UTC milliseconds.
-    """
-
-    gap_count: int
-    gap_count_limit: int
-    at_ms: int
+    gap_count: int  # the highest count at a moment of the grid
+    gap_count_limit: int  # upper bound of the count between two moments; equal to ``gap_count``: the peak is exact
+    at_ms: int  # the first moment with ``gap_count``, UTC milliseconds
 
     @property
     def is_exact(self) -> bool:
@@ -528,34 +470,22 @@ class Peak:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class PartitionGaps:
-    """Entries and gaps of a partition.
+    """Entries and gaps of a partition."""
 
-    Args:
-        due: The partition.
-        entries: Entries that arrived in the partition.
-        changes: Changes along the grid of the `GapCounts`.
-    """
-
-    due: DuePartition
-    entries: int
-    changes: Changes
+    due: DuePartition  # the partition
+    entries: int  # entries that arrived in the partition
+    changes: Changes  # changes along the grid of the `GapCounts`
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class GapCounts:
-    """Exact gap counts at each moment of a grid.
+    """Exact gap counts at each moment of a grid."""
 
-    Args:
-        grid: The moments.
-        partitions: Every partition with entries, in order.
-    """
-
-    grid: Grid
-    partitions: tuple[PartitionGaps, ...]
+    grid: Grid  # the moments
+    partitions: tuple[PartitionGaps, ...]  # every partition with entries, in order
 
     @property
     def entries(self) -> int:
-        """Entries of all partitions."""
         return sum(found.entries for found in self.partitions)
 
     def of(self, due: DuePartition) -> Integers:
@@ -580,16 +510,10 @@ class GapCounts:
 
     @property
     def is_exact(self) -> bool:
-        """True if both peaks are exact."""
         return self.peak_of_total.is_exact and self.peak_per_partition.is_exact
 
     def open_spans(self, *, least_total: int = 0, least_partition: int = 0) -> NDArray[np.bool_]:
-        """Return for each moment whether the span since the previous moment may contain a peak.
-
-        Args:
-            least_total: A count of all partitions together that was reached on another grid.
-            least_partition: A count of a single partition that was reached on another grid.
-        """
+        """Return for each moment whether the span since the previous moment may contain a peak."""
         points = len(self.grid)
         found = self._all.bounds(points) > max(least_total, self.peak_of_total.gap_count)
         least = max(least_partition, self.peak_per_partition.gap_count)

@@ -29,18 +29,17 @@ from pyspark import TaskContext
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name that every user of PySpark knows
 from pyspark.sql.pandas.types import to_arrow_schema
-from pyspark.sql.types import BinaryType, IntegerType, LongType, StringType, StructField, StructType
+from pyspark.sql.types import StructType
 
 from timewheel.core.durations import DAY_MS
-from timewheel.core.keys import java_string_hash
+from timewheel.core.names import java_string_hash
 
-from ..history.columns import DUE_MS, KEY, PUBLISH_MS, TOPIC, rows_by_topic
+from ..history.columns import DUE_MS, KEY, PUBLISH_MS, TOPIC, rows_by_topic, schema_of
 from ..history.keys import LEAST_SHARE, KeyShares
+from ..summary.cells import Integers
 from ..summary.survey import FINEST_STEP_MS, DailyGaps
 
-Integers = NDArray[np.int64]
-WIDTHS = (1, 2, 4, 8)
-"""Bytes of a number; the first packed byte is the width."""
+WIDTHS = (1, 2, 4, 8)  # bytes of a number; the first packed byte is the width
 
 
 def packed_spans(values: Integers) -> bytes:
@@ -51,7 +50,6 @@ def packed_spans(values: Integers) -> bytes:
 
 
 def unpacked_spans(packed: memoryview) -> Integers:
-    """Unpack the result of `packed_spans`."""
     return np.frombuffer(packed, f"<u{packed[0]}", offset=1).astype(np.int64)
 
 
@@ -61,7 +59,6 @@ def packed_ascending(values: Integers) -> bytes:
 
 
 def unpacked_ascending(packed: memoryview) -> Integers:
-    """Unpack the result of `packed_ascending`."""
     values = np.empty((len(packed) - 9) // packed[8] + 1, np.int64)
     values[0] = np.frombuffer(packed, "<i8", count=1)[0]
     np.cumsum(np.frombuffer(packed, f"<u{packed[8]}", offset=9), dtype=np.int64, out=values[1:])
@@ -69,62 +66,40 @@ def unpacked_ascending(packed: memoryview) -> Integers:
     return values
 
 
-PIECE_SENDS = 1 << 18
-"""Sends of a piece. A piece and its numpy arrays take 20 MB of a task."""
-MARKS = 64
-"""Sends of a piece that the driver receives, evenly over the piece: these determine the chunks of time."""
+PIECE_SENDS = 1 << 18  # sends of a piece. A piece and its numpy arrays take 20 MB of a task.
+MARKS = 64  # sends of a piece that the driver receives, evenly over the piece: these determine the chunks of time
 NO_KEY = -1
 TASK, PIECE = "task", "piece"
 """Columns: place of a piece in the input. Pieces of a lower task come before, and in a task pieces of a lower number.
 """
 SOURCE = "source"
-REPEATED = "repeated"
-"""Column: number of a piece's sends that repeat another send in send time, due time and key."""
+REPEATED = "repeated"  # column: number of a piece's sends that repeat another send in send time, due time and key
 HEAVY = "heavy"
 """Column: heavy keys of a piece as read, with their numbers of sends: JSON; null: none, or already reported."""
 FIRST_MS, LAST_MS, LAST_DUE_MS, SENDS, MARKED = "first_ms", "last_ms", "last_due_ms", "sends", "marked"
 KEY_HASH, DELAY_MS = "key_hash", "delay_ms"
-PIECES_SCHEMA = StructType(
-    [
-        StructField(TOPIC, StringType(), nullable=False),
-        StructField(TASK, LongType(), nullable=False),
-        StructField(PIECE, IntegerType(), nullable=False),
-        StructField(FIRST_MS, LongType(), nullable=False),
-        StructField(LAST_MS, LongType(), nullable=False),
-        StructField(LAST_DUE_MS, LongType(), nullable=False),
-        StructField(SENDS, LongType(), nullable=False),
-        StructField(MARKED, BinaryType(), nullable=False),
-        StructField(PUBLISH_MS, BinaryType(), nullable=False),
-        StructField(DELAY_MS, BinaryType(), nullable=False),
-        StructField(KEY_HASH, BinaryType(), nullable=False),
-        StructField(HEAVY, StringType(), nullable=True),
-        StructField(REPEATED, LongType(), nullable=False),
-    ]
+PIECES_SCHEMA = schema_of(
+    "topic:text task:long piece:int first_ms:long last_ms:long last_due_ms:long sends:long marked:bytes "
+    "publish_ms:bytes delay_ms:bytes key_hash:bytes heavy:text? repeated:long"
 )
-"""A piece: times are packed (`packing`), hashes of keys are 32-bit integers, empty if no send has a key."""
+"""A piece: times are packed (`packed_spans`), hashes of keys are 32-bit integers, empty if no send has a key."""
 NOTES = (TOPIC, TASK, PIECE, FIRST_MS, LAST_MS, LAST_DUE_MS, SENDS, MARKED, HEAVY, REPEATED)
 PIECES_ARROW = to_arrow_schema(PIECES_SCHEMA)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False)
 class Sends:
-    """Sends of a topic, in order of publish time; sends of the same millisecond in the order of the input.
+    """Sends of a topic, in order of publish time; sends of the same millisecond in the order of the input."""
 
-    Args:
-        publish_ms: Send time of each, UTC milliseconds.
-        due_ms: Due time of each, UTC milliseconds.
-        key_hash: Java's hash of each key with the sign bit cleared; `NO_KEY`: no key. None: no send has a key.
-    """
-
-    publish_ms: Integers
-    due_ms: Integers
+    publish_ms: Integers  # send time of each, UTC milliseconds
+    due_ms: Integers  # due time of each, UTC milliseconds
+    # Java's hash of each key with the sign bit cleared; `NO_KEY`: no key. None: no send has a key.
     key_hash: Integers | None
 
     def __len__(self) -> int:
         return len(self.publish_ms)
 
     def at(self, index: Any) -> Sends:
-        """Select sends by index."""
         key_hash = None if self.key_hash is None else self.key_hash[index]
         return Sends(publish_ms=self.publish_ms[index], due_ms=self.due_ms[index], key_hash=key_hash)
 
@@ -136,7 +111,6 @@ class Sends:
 
     @classmethod
     def joined(cls, several: Sequence[Sends]) -> Sends:
-        """Concatenate several sends."""
         if len(several) == 1:
             return several[0]
         keyed = any(sends.key_hash is not None for sends in several)
@@ -153,33 +127,20 @@ class Sends:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Piece:
-    """The facts about a piece that the driver needs.
+    """The facts about a piece that the driver needs."""
 
-    Args:
-        topic: Topic of the sends.
-        place: (task, number in the task): the order of the input.
-        first_ms: First publish time.
-        last_ms: Last publish time.
-        last_due_ms: Latest due time.
-        sends: Number of sends.
-        marks: (publish, due) of some sends, evenly over the piece: an array of two rows.
-        heavy: The heaviest keys of the piece, as read.
-        repeated: Sends that repeat an earlier send in send time, due time and key.
-    """
-
-    topic: str
-    place: tuple[int, int]
-    first_ms: int
-    last_ms: int
-    last_due_ms: int
-    sends: int
-    marks: Integers
-    heavy: tuple[tuple[str, int], ...] = ()
-    repeated: int = 0
+    topic: str  # topic of the sends
+    place: tuple[int, int]  # (task, number in the task): the order of the input
+    first_ms: int  # first publish time
+    last_ms: int  # last publish time
+    last_due_ms: int  # latest due time
+    sends: int  # number of sends
+    marks: Integers  # (publish, due) of some sends, evenly over the piece: an array of two rows
+    heavy: tuple[tuple[str, int], ...] = ()  # the heaviest keys of the piece, as read
+    repeated: int = 0  # sends that repeat an earlier send in send time, due time and key
 
 
 def piece_of(row: Mapping[str, Any]) -> Piece:
-    """Read a piece's facts from the columns `NOTES`."""
     return Piece(
         topic=row[TOPIC],
         place=(row[TASK], row[PIECE]),
@@ -194,7 +155,6 @@ def piece_of(row: Mapping[str, Any]) -> Piece:
 
 
 def sends_of(row: Mapping[str, Any]) -> Sends:
-    """Read the sends of a row of `PIECES_SCHEMA`."""
     key_hash = row[KEY_HASH]
     publish_ms = unpacked_ascending(memoryview(row[PUBLISH_MS]))
     return Sends(
@@ -215,12 +175,19 @@ def rows_of(batch: pa.RecordBatch) -> Iterator[dict[str, Any]]:
 
 
 def pieces(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Convert rows of a history to pieces."""
     context = TaskContext.get()
     task, number = (0 if context is None else context.partitionId()), 0
     for table in _buffered(batches):
-        for topic, sends, heavy in _by_topic(table):
-            ordered = sends.in_order()
+        sends = Sends(
+            publish_ms=table[PUBLISH_MS].to_numpy().astype(np.int64, copy=False),
+            due_ms=table[DUE_MS].to_numpy().astype(np.int64, copy=False),
+            key_hash=key_hashes(table[KEY]),
+        )
+        for topic, rows in zip(*rows_by_topic(table[TOPIC]), strict=True):
+            heavy, ordered = None, sends.at(rows).in_order()
+            if sends.key_hash is not None:
+                keys = table[KEY]
+                heavy = heavy_keys(keys if isinstance(rows, slice) else keys.take(pa.array(rows)))
             yield piece_batch(topic, (task, number), ordered, heavy, repeated(ordered))
             number += 1
 
@@ -228,43 +195,22 @@ def pieces(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 def _buffered(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
     """Buffer as many rows as fit into a piece, all of the same source."""
     waiting: list[pa.RecordBatch] = []
-    rows, source = 0, None
+    rows, source = 0, 0
     for batch in batches:
-        for part, own in _by_source(batch):
-            if waiting and (rows + part.num_rows > PIECE_SENDS or own != source):
+        sources, cuts = np.zeros(batch.num_rows, np.int64), [0, batch.num_rows]
+        if SOURCE in batch.schema.names:
+            sources = batch.column(SOURCE).to_numpy()
+            cuts = [0, *(np.flatnonzero(sources[1:] != sources[:-1]) + 1).tolist(), batch.num_rows]
+        for low, high in pairwise(cuts):
+            if low == high:
+                continue
+            if waiting and (rows + high - low > PIECE_SENDS or sources[low] != source):
                 yield pa.Table.from_batches(waiting)
                 waiting, rows = [], 0
-            waiting.append(part)
-            rows, source = rows + part.num_rows, own
+            waiting.append(batch.slice(low, high - low))
+            rows, source = rows + high - low, sources[low]
     if waiting:
         yield pa.Table.from_batches(waiting)
-
-
-def _by_source(batch: pa.RecordBatch) -> Iterator[tuple[pa.RecordBatch, int]]:
-    if not batch.num_rows:
-        return
-    if SOURCE not in batch.schema.names:
-        yield batch, 0
-        return
-    source = batch.column(SOURCE).to_numpy()
-    cuts = [0, *(np.flatnonzero(source[1:] != source[:-1]) + 1).tolist(), batch.num_rows]
-    for low, high in pairwise(cuts):
-        yield batch.slice(low, high - low), int(source[low])
-
-
-def _by_topic(table: pa.Table) -> Iterator[tuple[str, Sends, str | None]]:
-    sends = Sends(
-        publish_ms=table[PUBLISH_MS].to_numpy().astype(np.int64, copy=False),
-        due_ms=table[DUE_MS].to_numpy().astype(np.int64, copy=False),
-        key_hash=key_hashes(table[KEY]),
-    )
-    names, rows_of_each = rows_by_topic(table[TOPIC])
-    for name, rows in zip(names, rows_of_each, strict=True):
-        yield name, sends.at(rows), None if sends.key_hash is None else heavy_keys(_rows(table[KEY], rows))
-
-
-def _rows(column: pa.ChunkedArray, rows: Integers | slice) -> pa.ChunkedArray:
-    return column if isinstance(rows, slice) else column.take(pa.array(rows))
 
 
 def heavy_keys(keys: pa.ChunkedArray) -> str | None:
@@ -288,11 +234,8 @@ def key_hashes(keys: pa.ChunkedArray) -> Integers | None:
 
 
 def repeated(sends: Sends) -> int:
-    """Count the sends that repeat another send in send time, due time and key.
-
-    Args:
-        sends: In order. Keys are compared by hash.
-    """
+    """Count the sends that repeat another send in send time, due time and key."""
+    # Keys are compared by hash.
     together = np.diff(sends.publish_ms) == 0
     # Only sends of the same millisecond can be equal: usually few, and quickly sorted.
     some = np.flatnonzero(np.r_[together, False] | np.r_[False, together])
@@ -328,25 +271,17 @@ def piece_batch(
     return pa.RecordBatch.from_pylist([row], schema=PIECES_ARROW)
 
 
-SENDS_PER_CHUNK = 500_000
-"""A task sorts a chunk of time of about this many sends."""
+SENDS_PER_CHUNK = 500_000  # a task sorts a chunk of time of about this many sends
 _BATCH_BYTES = "spark.sql.execution.arrow.maxBytesPerBatch"
-BATCH_BYTES = 1 << 25
-"""About eight pieces."""
+BATCH_BYTES = 1 << 25  # about eight pieces
 
 
 class Marks(NamedTuple):
-    """A sample of a topic's sends.
+    """A sample of a topic's sends."""
 
-    Args:
-        publish_ms: Send time of each.
-        due_ms: Due time of each.
-        weights: Number of sends that each represents.
-    """
-
-    publish_ms: Integers
-    due_ms: Integers
-    weights: NDArray[np.float64]
+    publish_ms: Integers  # send time of each
+    due_ms: Integers  # due time of each
+    weights: NDArray[np.float64]  # number of sends that each represents
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -389,7 +324,12 @@ class CachedSends:
     @cached_property
     def marks(self) -> Mapping[str, Marks]:
         """By topic, a sample of its sends."""
-        return _marks(self.pieces)
+        marks: dict[str, Marks] = {}
+        for topic, own in _pieces_by_topic(self.pieces).items():
+            publish_ms, due_ms = np.concatenate([piece.marks for piece in own], axis=1)
+            weights = [np.full(piece.marks.shape[1], piece.sends / piece.marks.shape[1]) for piece in own]
+            marks[topic] = Marks(publish_ms=publish_ms, due_ms=due_ms, weights=np.concatenate(weights))
+        return marks
 
     def repeated(self, topic: str) -> int:
         """Count a topic's sends that repeat another send in send time, due time and key: duplicates or chance."""
@@ -418,9 +358,15 @@ def keep(history: DataFrame, *, sends_per_chunk: int = SENDS_PER_CHUNK) -> Cache
         topic: KeyShares.merged(KeyShares(piece.sends, piece.heavy) for piece in own)
         for topic, own in _pieces_by_topic(found).items()
     }
-    if _is_in_order(found):
-        return CachedSends(frame=frame, pieces=found, was_sorted=False, keys=keys)
-    sorted_frame = _sorted(frame, found, sends_per_chunk).persist()
+    cached = CachedSends(frame=frame, pieces=found, was_sorted=False, keys=keys)
+    # No two pieces of a topic overlap? Sends of the same millisecond are in the order of the input.
+    if all(
+        (before.last_ms, before.place) < (after.first_ms, after.place)
+        for own in _pieces_by_topic(found).values()
+        for before, after in pairwise(own)
+    ):
+        return cached
+    sorted_frame = _sorted(cached, sends_per_chunk).persist()
     with few_at_once(history.sparkSession):
         cached = CachedSends(frame=sorted_frame, pieces=noted(sorted_frame), was_sorted=True, keys=keys)
     frame.unpersist()
@@ -443,30 +389,11 @@ def few_at_once(spark: SparkSession) -> Iterator[None]:
             spark.conf.set(_BATCH_BYTES, before)
 
 
-def _is_in_order(found: Sequence[Piece]) -> bool:
-    """Return whether no two pieces of a topic overlap; pieces come in order of time."""
-    # Sends of the same millisecond are in the order of the input.
-    return all(
-        (before.last_ms, before.place) < (after.first_ms, after.place)
-        for own in _pieces_by_topic(found).values()
-        for before, after in pairwise(own)
-    )
-
-
 def _pieces_by_topic(found: Sequence[Piece]) -> dict[str, list[Piece]]:
     of_topic: dict[str, list[Piece]] = {}
     for piece in found:
         of_topic.setdefault(piece.topic, []).append(piece)
     return of_topic
-
-
-def _marks(found: Sequence[Piece]) -> dict[str, Marks]:
-    marks: dict[str, Marks] = {}
-    for topic, own in _pieces_by_topic(found).items():
-        publish_ms, due_ms = np.concatenate([piece.marks for piece in own], axis=1)
-        weights = [np.full(piece.marks.shape[1], piece.sends / piece.marks.shape[1]) for piece in own]
-        marks[topic] = Marks(publish_ms=publish_ms, due_ms=due_ms, weights=np.concatenate(weights))
-    return marks
 
 
 def noted(frame: DataFrame) -> tuple[Piece, ...]:
@@ -475,12 +402,12 @@ def noted(frame: DataFrame) -> tuple[Piece, ...]:
     return tuple(sorted(found, key=lambda piece: (piece.first_ms, piece.place, piece.topic)))
 
 
-def _sorted(frame: DataFrame, found: Sequence[Piece], sends_per_chunk: int) -> DataFrame:
+def _sorted(cached: CachedSends, sends_per_chunk: int) -> DataFrame:
     """Sort the sends into pieces that follow each other: cut at moments, and sorted within each chunk of time."""
     # By topic, the moments at which chunks begin, except the first.
     borders = {
         topic: quantile_borders(marks.publish_ms, marks.weights, sends_per_chunk)
-        for topic, marks in _marks(found).items()
+        for topic, marks in cached.marks.items()
     }
 
     def cut(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -509,18 +436,12 @@ def _sorted(frame: DataFrame, found: Sequence[Piece], sends_per_chunk: int) -> D
             PIECES_ARROW,
         )
 
-    chunked = StructType([*PIECES_SCHEMA.fields, StructField("chunk", LongType(), nullable=False)])
-    return frame.mapInArrow(cut, chunked).groupBy(TOPIC, "chunk").applyInArrow(merge, PIECES_SCHEMA)
+    chunked = StructType([*PIECES_SCHEMA.fields, *schema_of("chunk:long").fields])
+    return cached.frame.mapInArrow(cut, chunked).groupBy(TOPIC, "chunk").applyInArrow(merge, PIECES_SCHEMA)
 
 
 def quantile_borders(at_ms: Integers, weights: NDArray[np.float64], per_chunk: int) -> Integers:
-    """Return moments that cut the sends into chunks of about ``per_chunk`` sends, ascending and distinct.
-
-    Args:
-        at_ms: Moments of a sample of sends.
-        weights: Number of sends that each represents.
-        per_chunk: At least 1.
-    """
+    """Return moments that cut the sends into chunks of about ``per_chunk`` sends, ascending and distinct."""
     order = np.argsort(at_ms, kind="stable")
     reached = np.cumsum(weights[order])
     chunks = max(round(float(reached[-1]) / per_chunk), 1)
@@ -529,30 +450,17 @@ def quantile_borders(at_ms: Integers, weights: NDArray[np.float64], per_chunk: i
 
 
 class Stretch(NamedTuple):
-    """Sends to be repeated at a later time.
+    """Sends to be repeated at a later time."""
 
-    Args:
-        from_ms: Start of their publish times.
-        until_ms: End of their publish times, exclusive.
-        shift_ms: Time added to their publish times and due times.
-    """
-
-    from_ms: int
-    until_ms: int
-    shift_ms: int
+    from_ms: int  # start of their publish times
+    until_ms: int  # end of their publish times, exclusive
+    shift_ms: int  # time added to their publish times and due times
 
 
 def extended(cached: CachedSends, stretches: Sequence[Stretch]) -> CachedSends:
-    """Return the sends, followed by the copies of the stretches.
-
-    Args:
-        cached: The sends of one topic.
-        stretches: In order of time; each shifted stretch begins at the end of the previous stretch, the first after all
-            sends.
-
-    Returns:
-        All sends. The caller releases their cache, and then the cache of ``cached``, from which they are computed.
-    """
+    """Return the sends, followed by the copies of the stretches."""
+    # Each shifted stretch begins at the end of the previous one, the first after all sends. The caller releases the
+    # cache of the result, and then that of ``cached``, from which it is computed.
     ranks = cached.ranks
 
     def copies(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -564,7 +472,9 @@ def extended(cached: CachedSends, stretches: Sequence[Stretch]) -> CachedSends:
                 for number, (from_ms, until_ms, shift_ms) in enumerate(stretches, start=1):
                     low, high = np.searchsorted(sends.publish_ms, [from_ms, until_ms], "left")
                     if low < high:
-                        yield piece_batch(topic, (number, rank), _later(sends.at(slice(low, high)), shift_ms))
+                        part = sends.at(slice(low, high))
+                        later = Sends(part.publish_ms + shift_ms, part.due_ms + shift_ms, part.key_hash)
+                        yield piece_batch(topic, (number, rank), later)
 
     spark = cached.frame.sparkSession
     with few_at_once(spark):
@@ -572,31 +482,17 @@ def extended(cached: CachedSends, stretches: Sequence[Stretch]) -> CachedSends:
         return CachedSends(frame=frame, pieces=noted(frame), was_sorted=cached.was_sorted, keys=cached.keys)
 
 
-def _later(sends: Sends, shift_ms: int) -> Sends:
-    return Sends(publish_ms=sends.publish_ms + shift_ms, due_ms=sends.due_ms + shift_ms, key_hash=sends.key_hash)
-
-
-MAX_CHANGES = 2_000_000
-"""Changes of all topics and days together: 50 MB on the driver."""
-MOMENTS_A_DAY = 4_096
-"""Most moments for the timers of a day,"""
-LEAST_MOMENTS = 64
-"""and fewest moments, for any number of topics and days."""
+MAX_CHANGES = 2_000_000  # changes of all topics and days together: 50 MB on the driver
+MOMENTS_A_DAY = 4_096  # most moments for the timers of a day,
+LEAST_MOMENTS = 64  # and fewest moments, for any number of topics and days
 _DAY, _MOMENT, _CHANGE = "day", "moment", "change"
-_SCHEMA = StructType(
-    [
-        StructField(TOPIC, StringType(), nullable=False),
-        *(StructField(name, LongType(), nullable=False) for name in (_DAY, _MOMENT, _CHANGE)),
-    ]
-)
+_SCHEMA = schema_of("topic:text day:long moment:long change:long")
 _ARROW = to_arrow_schema(_SCHEMA)
 
 
 def daily_gaps(cached: CachedSends) -> dict[str, DailyGaps]:
-    """Count the native gaps of every topic on a single partition, by day; without gaps the result has no changes.
-
-    The first timer of a piece is not compared with the timer before it: at most one gap per piece is missed.
-    """
+    """Count the native gaps of every topic on a single partition, by day; without gaps the result has no changes."""
+    # The first timer of a piece is not compared with the timer before it: at most one gap per piece is missed.
     step_ms = _step_ms(cached)
 
     def kernel(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -7,99 +7,56 @@ from collections.abc import Iterator
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
-from pyspark.sql.types import IntegerType, LongType, StringType, StructField, StructType
+from pyspark.sql.types import BinaryType, IntegerType, LongType, StringType, StructField, StructType
+
+_TYPES = {"int": IntegerType(), "long": LongType(), "text": StringType(), "bytes": BinaryType()}
+
+
+def schema_of(columns: str) -> StructType:
+    """Build a schema of columns such as ``size_bytes:long``; a question mark at the end: the column may be null."""
+    named = (column.partition(":") for column in columns.split())
+    return StructType([StructField(name, _TYPES[kind.rstrip("?")], kind.endswith("?")) for name, _, kind in named])
+
 
 # ----------------------------------------------------------------------------------------- a history, one row per timer
-PUBLISH_MS = "publish_ms"
-"""Send time of the timer, UTC milliseconds."""
-DUE_MS = "due_ms"
-"""Due time of the timer, UTC milliseconds; not before the send time."""
-SIZE_BYTES = "size_bytes"
-"""Size of the payload; 0: unknown."""
-KEY = "key"
-"""The partition key, or null."""
-TOPIC = "topic"
-"""The due topic of the timer; empty if the history has no topics."""
-HISTORY_SCHEMA = StructType(
-    [
-        StructField(PUBLISH_MS, LongType(), nullable=False),
-        StructField(DUE_MS, LongType(), nullable=False),
-        StructField(SIZE_BYTES, LongType(), nullable=False),
-        StructField(KEY, StringType(), nullable=True),
-        StructField(TOPIC, StringType(), nullable=False),
-    ]
-)
+PUBLISH_MS = "publish_ms"  # send time of the timer, UTC milliseconds
+DUE_MS = "due_ms"  # due time of the timer, UTC milliseconds; not before the send time
+SIZE_BYTES = "size_bytes"  # size of the payload; 0: unknown
+KEY = "key"  # the partition key, or null
+TOPIC = "topic"  # the due topic of the timer; empty if the history has no topics
+HISTORY_SCHEMA = schema_of("publish_ms:long due_ms:long size_bytes:long key:text? topic:text")
 """A normalised history: sound rows only, in the order of these columns."""
 HISTORY_COLUMNS = tuple(HISTORY_SCHEMA.fieldNames())
 # --------------------------------------------------------------------- an assessed history, with reasons and remarks
-REASON = "reason"
-"""The reason why the row is quarantined (`read.REASONS`); null for a sound row."""
-REMARK = "remark"
-"""A defect of a row that is used all the same (`read.REMARKS`); usually null."""
-RAW = "raw"
-"""The original values of a row with a reason or a remark, as readable JSON text; null for all other rows."""
-ASSESSED_SCHEMA = StructType(
-    [
-        StructField(PUBLISH_MS, LongType(), nullable=True),
-        StructField(DUE_MS, LongType(), nullable=True),
-        StructField(SIZE_BYTES, LongType(), nullable=True),
-        StructField(KEY, StringType(), nullable=True),
-        StructField(TOPIC, StringType(), nullable=True),
-        StructField(REASON, StringType(), nullable=True),
-        StructField(REMARK, StringType(), nullable=True),
-        StructField(RAW, StringType(), nullable=True),
-    ]
+REASON = "reason"  # the reason why the row is quarantined (`read.REASONS`); null for a sound row
+REMARK = "remark"  # a defect of a row that is used all the same (`read.REMARKS`); usually null
+RAW = "raw"  # the original values of a row with a reason or a remark, as readable JSON text; null for all other rows
+ASSESSED_SCHEMA = schema_of(
+    "publish_ms:long? due_ms:long? size_bytes:long? key:text? topic:text? reason:text? remark:text? raw:text?"
 )
 """Every row of a history, with the reason against it; null values only in rows with a reason."""
 # ----------------------------------------------------------------------------------- cells: one row per cell of a topic
-LEVEL = "level"
-COUNT = "count"
-PUBLISH_MIN_MS = "publish_min_ms"
-PUBLISH_MAX_MS = "publish_max_ms"
-DELAY_MIN_MS = "delay_min_ms"
-DELAY_MAX_MS = "delay_max_ms"
-DUE_MIN_MS = "due_min_ms"
-DUE_MAX_MS = "due_max_ms"
-FACTS = (COUNT, PUBLISH_MIN_MS, PUBLISH_MAX_MS, DELAY_MIN_MS, DELAY_MAX_MS, DUE_MIN_MS, DUE_MAX_MS, SIZE_BYTES)
+LEVEL, COUNT = "level", "count"
+_SPANS = tuple(f"{name}_{end}_ms" for name in ("publish", "delay", "due") for end in ("min", "max"))
+FACTS = (COUNT, *_SPANS, SIZE_BYTES)
 """The stored facts of a cell, in this order, named like the attributes of `cells.Cells`; its slot and bucket follow."""
-CELLS_SCHEMA = StructType(
-    [
-        StructField(TOPIC, StringType(), nullable=False),
-        StructField(LEVEL, IntegerType(), nullable=False),
-        *(StructField(name, LongType(), nullable=False) for name in FACTS),
-    ]
-)
+CELLS_SCHEMA = schema_of(f"topic:text level:int {' '.join(f'{name}:long' for name in FACTS)}")
 """Rows of a topic are of a single level; a file of a statistic has these columns too."""
 # --------------------------------------------------------------- results of tasks: cells and counts of the quarantine
-TASK = "task"
-"""The task that made the row: the next stage groups by it."""
+TASK = "task"  # the task that made the row: the next stage groups by it
 SAMPLES = "samples"
 """Some raw rows of a reason, as the JSON text of a list. Not an array: with nulls in an array, Spark 4 takes quadratic
 time to fill a batch for Python (it measures the batch after every row, and its list vector starts from the front
 again).
 """
-PARTS_SCHEMA = StructType(
-    [
-        StructField(TASK, IntegerType(), nullable=False),
-        StructField(REASON, StringType(), nullable=True),
-        StructField(SAMPLES, StringType(), nullable=True),
-        *CELLS_SCHEMA.fields,
-    ]
-)
+PARTS_SCHEMA = StructType([*schema_of("task:int reason:text? samples:text?").fields, *CELLS_SCHEMA.fields])
 """A row with a null reason is a cell; a row with a reason counts the rows with that reason or remark (all facts except
 the count are 0).
 """
 
 
 def rows_by_topic(topics: pa.ChunkedArray) -> tuple[list[str], Iterator[NDArray[np.int64] | slice]]:
-    """Return the topics of some rows, and for each topic in turn its rows, in their order.
-
-    Args:
-        topics: The topic of each row.
-
-    Returns:
-        Distinct names; and for each name an index into the rows, computed when the first index is requested.
-    """
+    """Return the topics of some rows, and for each topic in turn an index of its rows, computed on request."""
     encoded = topics.combine_chunks().dictionary_encode()
     names = encoded.dictionary.to_pylist()
     return names, _rows(encoded.indices.to_numpy(), len(names))

@@ -16,10 +16,8 @@ from timewheel.core.durations import DAY_MS, HOUR_MS, MINUTE_MS
 
 from . import columns
 
-START_MS = 1_767_571_200_000
-"""2026-01-05 00:00 UTC, a Monday: the start of generated histories."""
-_UNIT_BITS = 53
-"""Random bits of a number in [0, 1): the precision of a double."""
+START_MS = 1_767_571_200_000  # 2026-01-05 00:00 UTC, a Monday: the start of generated histories
+_UNIT_BITS = 53  # random bits of a number in [0, 1): the precision of a double
 
 
 # ----------------------------------------------------------------------------------------------------------- send times

@@ -10,15 +10,14 @@ from functools import lru_cache
 
 import numpy as np
 
-from timewheel.core.keys import java_string_hash
+from timewheel.core.names import java_string_hash
 from timewheel.core.plan import MAX_PARTITIONS
 
 LEAST_SHARE = 0.01
 """Smallest share of a heavy key in a piece of the history: lighter keys are many, and many keys spread evenly."""
 MAX_KEYS = 64
 ABOUT_AS_GOOD = 1.1
-SLACK = 1e-9
-"""Tolerance for rounding errors of floats."""
+SLACK = 1e-9  # tolerance for rounding errors of floats
 _CACHED = 64
 
 
@@ -76,8 +75,7 @@ class KeyShares:
         return even + next(more for more, share in enumerate(shares) if share <= wanted)
 
 
-EVEN = KeyShares(0, ())
-"""Shares of a topic without heavy keys."""
+EVEN = KeyShares(0, ())  # shares of a topic without heavy keys
 
 
 @lru_cache(maxsize=_CACHED)

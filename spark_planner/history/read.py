@@ -44,8 +44,7 @@ UNITS_PER_MS: dict[str, float] = {
     "d": 1 / 86_400e3,
 }
 """Number of each unit in a millisecond."""
-TIME_UNITS = ("s", "ms", "us", "ns")
-"""Units of times since 1970."""
+TIME_UNITS = ("s", "ms", "us", "ns")  # units of times since 1970
 EARLIEST_MS = int(datetime(2000, 1, 1, tzinfo=UTC).timestamp() * 1_000)
 LATEST_MS = int(datetime(2100, 1, 1, tzinfo=UTC).timestamp() * 1_000)
 """Range of send times in a history: 4.1 thousand million seconds are fewer than 946 thousand million milliseconds, so a
@@ -64,8 +63,7 @@ _ENDINGS = {
 _UNIT_OF_ENDING = {ending: unit for unit, endings in _ENDINGS.items() for ending in endings}
 # delay_ms, delay-ms, delayMs, delay.ms
 _ENDING = re.compile(r"(?:[^A-Za-z0-9]|(?<=[a-z0-9])(?=[A-Z]))([A-Za-z]+)$")
-_SHOWN = 3
-"""Most values in an error."""
+_SHOWN = 3  # most values in an error
 
 
 def unit_of_name(name: str) -> str | None:
@@ -81,16 +79,7 @@ def stem_of(name: str) -> str:
 
 
 def unit_of_times(column: str, option: str, values: Sequence[float]) -> str:
-    """Return the unit in which most of the values are times of this century.
-
-    Args:
-        column: The column's name, for the error.
-        option: The option for the unit.
-        values: The first numbers of the column; empty: the unit does not matter, and ``ms`` is returned.
-
-    Raises:
-        UnitUnknown: No value is a time of this century in any unit.
-    """
+    """Return the unit in which most of the values are times of this century."""
     if not values:
         return "ms"
     sound = {
@@ -101,16 +90,6 @@ def unit_of_times(column: str, option: str, values: Sequence[float]) -> str:
         readings = {unit: [_time_text(value, unit) for value in values[:_SHOWN]] for unit in TIME_UNITS}
         raise UnitUnknown(column, option, list(values[:_SHOWN]), readings)
     return best
-
-
-def refuse_delays(column: str, option: str, values: Sequence[float]) -> None:
-    """Reject delays of unknown unit.
-
-    Raises:
-        UnitUnknown: Always, with the first values in each unit.
-    """
-    readings = {unit: [_delay_text(value, unit) for value in values[:_SHOWN]] for unit in UNITS_PER_MS}
-    raise UnitUnknown(column, option, list(values[:_SHOWN]), readings)
 
 
 def _time_text(value: float, unit: str) -> str:
@@ -142,29 +121,6 @@ _USUAL: dict[Option, str] = {
 """Default names of the columns."""
 _STEMS: dict[Option, str] = {"publish": "publish", "due": "due", "delay": "delay"}
 """Columns of times may end with another unit, or without a unit: ``publish_s``, ``delay_minutes``, ``delay``."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Columns:
-    """The columns of a history.
-
-    Args:
-        publish: Send time.
-        due: Due time; None: the due time follows from `delay`.
-        delay: Time from the send to the due time. If there is a due time as well, the two are compared.
-        size: Payload bytes.
-        key: Partition key.
-        topic: The due topic.
-        timer_id: Identifier shared by all copies of a timer.
-    """
-
-    publish: str
-    due: str | None
-    delay: str | None
-    size: str | None
-    key: str | None
-    topic: str | None
-    timer_id: str | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -210,8 +166,8 @@ class ColumnMapping:
             if unit not in known:
                 raise BadColumnMapping(option, f"no unit {unit!r}: one of {', '.join(known)}")
 
-    def resolved(self, existing: Sequence[str]) -> Columns:
-        """Resolve the mapping against a history's columns.
+    def resolved(self, existing: Sequence[str]) -> dict[str, str | None]:
+        """Return the column of each field in a history, None where it has none; the publish time is always there.
 
         Args:
             existing: The history's columns.
@@ -238,8 +194,7 @@ class ColumnMapping:
             raise BadColumnMapping(
                 "due", f"name the column of the due time, or of the delay with delay, out of {names}"
             )
-        fields = {_field(option): column for option, column in named.items()}
-        return Columns(**fields)  # type: ignore[arg-type] # the keys are the fields, and publish is there
+        return {_field(option): column for option, column in named.items()}
 
 
 def _field(option: Option) -> str:
@@ -256,8 +211,7 @@ def _usual(option: Option, existing: Sequence[str]) -> str | None:
     return found[0] if found else None
 
 
-MAX_SIZE_BYTES = 1 << 30
-"""Far above the largest message of a broker, chunked or not."""
+MAX_SIZE_BYTES = 1 << 30  # far above the largest message of a broker, chunked or not
 MAX_TOPIC_BYTES = 1_024
 """A longer value is not a topic name but a wrong column; and the limit bounds the rows that go to Python."""
 REASONS: dict[str, str] = {
@@ -283,29 +237,16 @@ REMARKS: dict[str, str] = {
     "size_absurd": "a size of more than 1 GiB",
 }
 """Reasons why a row's size counts as unknown. The row is used: without sizes only figures in bytes are less exact."""
-_SPAN_MS = "span_ms"
-"""The due time, or the delay: the column that the history has."""
-_CHECK_MS = "check_ms"
-"""The delay, if there is a due time as well."""
-_TIMER = "timer"
-"""Identifier shared by the copies of a timer."""
-_FIRST_ROWS = 100
-"""First rows that are read to find units."""
-_RAW_CHARS = 64
-"""Most characters shown of each value of a bad row."""
-_NEARLY_ALL = 0.9
-"""Share of absurd times from which on the unit is wrong and not the rows."""
+_SPAN_MS = "span_ms"  # the due time, or the delay: the column that the history has
+_CHECK_MS = "check_ms"  # the delay, if there is a due time as well
+_TIMER = "timer"  # identifier shared by the copies of a timer
+_FIRST_ROWS = 100  # first rows that are read to find units
+_RAW_CHARS = 64  # most characters shown of each value of a bad row
+_NEARLY_ALL = 0.9  # share of absurd times from which on the unit is wrong and not the rows
 
 
 def assessed(mapping: ColumnMapping) -> Callable[[DataFrame], DataFrame]:
-    """Assess every row of a history: ``history.transform(assessed(mapping))`` has `columns.ASSESSED_SCHEMA`.
-
-    If neither an option nor a column's name gives a unit, the first rows are read when the function is applied.
-
-    Raises (when applied):
-        MissingColumn, BadColumnMapping: The history has no such columns, or their types do not fit.
-        UnitUnknown: The unit of a column's numbers cannot be determined.
-    """
+    """Assess every row of a history: ``history.transform(assessed(mapping))`` has `columns.ASSESSED_SCHEMA`."""
 
     def transform(history: DataFrame) -> DataFrame:
         found = mapping.resolved(history.columns)
@@ -328,13 +269,7 @@ def sound_rows(frame: DataFrame) -> DataFrame:
 
 
 def refuse_wrong_unit(rows: int, quarantined: Mapping[str, int], samples: Mapping[str, Sequence[str]]) -> None:
-    """Raise `WrongTimeUnit` if nearly all rows are absurd, and the samples would be sound in another unit.
-
-    Args:
-        rows: Rows of the whole history.
-        quarantined: Rows by reason.
-        samples: Some raw rows by reason, in the format of the assessed DataFrame.
-    """
+    """Raise `WrongTimeUnit` if nearly all rows are absurd, and the samples would be sound in another unit."""
     for reason, column, option, units, least, most in (
         ("publish_absurd", "publish", "time-unit", TIME_UNITS, EARLIEST_MS, LATEST_MS),
         ("delay_absurd", "delay", "delay-unit", ("ms", "us", "ns"), 0, MAX_DURATION_MS),
@@ -357,17 +292,11 @@ def _number(raw: str, column: str) -> float | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Units:
-    """Units of the numbers in each column of times; ignored for columns without numbers.
+    """Units of the numbers in each column of times; ignored for columns without numbers."""
 
-    Args:
-        publish: Unit of the publish time.
-        due: Unit of the due time.
-        delay: Unit of the delay; None: unknown, and there is a due time.
-    """
-
-    publish: str
-    due: str
-    delay: str | None
+    publish: str  # unit of the publish time
+    due: str  # unit of the due time
+    delay: str | None  # unit of the delay; None: unknown, and there is a due time
 
     @property
     def coarsest_ms(self) -> float:
@@ -375,7 +304,7 @@ class _Units:
         return max(1 / UNITS_PER_MS[unit] for unit in (self.publish, self.due, self.delay or "ms"))
 
 
-def _units_of(history: DataFrame, found: Columns, mapping: ColumnMapping) -> _Units:
+def _units_of(history: DataFrame, found: Mapping[str, str | None], mapping: ColumnMapping) -> _Units:
     def time_unit(column: str | None) -> str:
         if column is None or mapping.time_unit == "timestamp":
             return "ms"
@@ -389,11 +318,13 @@ def _units_of(history: DataFrame, found: Columns, mapping: ColumnMapping) -> _Un
         if mapping.delay_unit != "auto":
             return mapping.delay_unit
         unit = unit_of_name(column)
-        if unit is None and found.due is None:
-            refuse_delays(column, "delay-unit", _first_numbers(history, column))
+        if unit is None and found["due"] is None:
+            values = _first_numbers(history, column)[:_SHOWN]
+            readings = {name: [_delay_text(value, name) for value in values] for name in UNITS_PER_MS}
+            raise UnitUnknown(column, "delay-unit", values, readings)
         return unit
 
-    return _Units(publish=time_unit(found.publish), due=time_unit(found.due), delay=delay_unit(found.delay))
+    return _Units(publish=time_unit(found["publish"]), due=time_unit(found["due"]), delay=delay_unit(found["delay"]))
 
 
 def _first_numbers(history: DataFrame, column: str) -> list[float]:
@@ -407,17 +338,12 @@ def _first_numbers(history: DataFrame, column: str) -> list[float]:
     return [value for value in found if value is not None and not math.isnan(value)]
 
 
-def _assessed(history: DataFrame, found: Columns, mapping: ColumnMapping, units: _Units) -> DataFrame:
-    options: dict[str, str | None] = {
-        "publish": found.publish,
-        "due": found.due,
-        "delay": None if units.delay is None else found.delay,
-        "size": found.size,
-        "key": found.key,
-        "topic": found.topic,
-        "timer_id": found.timer_id,
+def _assessed(history: DataFrame, found: Mapping[str, str | None], mapping: ColumnMapping, units: _Units) -> DataFrame:
+    named = {
+        option: column
+        for option, column in found.items()
+        if column is not None and (option != "delay" or units.delay is not None)
     }
-    named = {option: column for option, column in options.items() if column is not None}
     kinds = {option: history.schema[column].dataType for option, column in named.items()}
 
     # Three steps, so that each number and each reason is computed once; names of our own, since a history may have
@@ -590,8 +516,7 @@ SPARK_ERRORS = (PySparkException, Py4JJavaError)
 """Some of Java's errors have a Python type, others arrive as `Py4JJavaError`."""
 _FORMATS = {".parquet": "parquet", ".csv": "csv", ".json": "json", ".jsonl": "json", ".ndjson": "json", ".orc": "orc"}
 _COMPRESSIONS = {".gz", ".bz2", ".zst", ".snappy", ".lz4"}
-_BROKEN_LINE = "_corrupt_record"
-"""The column that Spark adds if a line is not a JSON object."""
+_BROKEN_LINE = "_corrupt_record"  # the column that Spark adds if a line is not a JSON object
 _REASON_CHARS = 300
 _CONDITION = re.compile(r"\[([A-Z][A-Z_0-9]+)(\.[A-Z_0-9]+)?\]")
 _REMEDY = "check that it is whole, and name its format with the option format"

@@ -14,41 +14,27 @@ import pyarrow.parquet as pq
 
 from timewheel.core.broker_profile import BrokerProfile
 
-SAMPLE_NOTE = b"timewheel.sample"
-"""`timewheel.inspect.sample_figures.NOTE`, which the planner may not import."""
+SAMPLE_NOTE = b"timewheel.sample"  # `timewheel.inspect.sample.NOTE`, which the planner may not import
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SampleNote:
-    """The metadata of a sample.
+    """The metadata of a sample."""
 
-    Args:
-        topic: The sampled topic.
-        rows: Entries in the sample.
-        population: Entries in the topic.
-        scale: Entries of the topic per entry of the sample: the growth by which a plan for the sample becomes a plan
-            for the topic. Delays are those of the topic, rates (and with them gaps, pending timers, hops a second) are
-            1 / ``scale`` of the topic's, and expected numbers of the planner are proportional to the rate.
-        partitions: Partitions of the topic; 0: it is not partitioned.
-        profile: Profile of the topic's broker; None: not in the sample.
-        subscriptions: Subscriptions of the topic.
-        shadow: The desired state of the topic's shadow; None: it has no shadow.
-        native: Timers that waited in the topic under the broker's own delay.
-        native_until_ms: Latest due time of these timers, UTC milliseconds; None: there were none.
-        reached_by: Options by which commands reach the cluster.
-    """
-
-    topic: str
-    rows: int
-    population: int
+    topic: str  # the sampled topic
+    rows: int  # entries in the sample
+    population: int  # entries in the topic
+    # entries of the topic per entry of the sample: the growth by which a plan for the sample becomes a plan for the
+    # topic. Delays are those of the topic, rates (and with them gaps, pending timers, hops a second) are 1 / ``scale``
+    # of the topic's, and expected numbers of the planner are proportional to the rate.
     scale: float
-    partitions: int = 0
-    profile: BrokerProfile | None = None
-    subscriptions: tuple[str, ...] = ()
-    shadow: str | None = None
-    native: int = 0
-    native_until_ms: int | None = None
-    reached_by: tuple[str, ...] = ()
+    partitions: int = 0  # partitions of the topic; 0: it is not partitioned
+    profile: BrokerProfile | None = None  # profile of the topic's broker; None: not in the sample
+    subscriptions: tuple[str, ...] = ()  # subscriptions of the topic
+    shadow: str | None = None  # the desired state of the topic's shadow; None: it has no shadow
+    native: int = 0  # timers that waited in the topic under the broker's own delay
+    native_until_ms: int | None = None  # latest due time of these timers, UTC milliseconds; None: there were none
+    reached_by: tuple[str, ...] = ()  # options by which commands reach the cluster
 
     def __post_init__(self) -> None:
         if not 1 <= self.scale < float("inf"):
@@ -56,13 +42,10 @@ class SampleNote:
 
 
 def sample_note(source: str) -> SampleNote | None:
-    """Read the note of a sample, if a history is a sample: a single Parquet file on this machine.
-
-    Args:
-        source: A source as in `read.read_history`. Folders, patterns, tables and object stores are never samples of
-            `timewheel sample`. A sample of an earlier version has only the first four fields: its topic is taken to be
-            partitioned, with no more partitions than it needs.
-    """
+    """Read the note of a sample, if a history is a sample: a single Parquet file on this machine."""
+    # Folders, patterns, tables and object stores are never samples of `timewheel sample`. A sample of an earlier
+    # version has only the first four fields: its topic is taken to be partitioned, with no more partitions than it
+    # needs.
     path = Path(source.removeprefix("file://"))
     try:
         if not path.is_file():

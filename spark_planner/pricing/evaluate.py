@@ -18,25 +18,17 @@ from timewheel.core.steps import Step, far_ms, steps
 from timewheel.core.topology import Topology, topology
 
 from ..history.keys import EVEN, KeyShares
-from ..summary.cells import Cells
+from ..summary.cells import Cells, Floats
 from .simulation import Simulation, grouped_entries, into_one, ledger_ends, redelivered_entries, simulation_of
-
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Redelivered:
-    """Entries redelivered to one subscription if all its due topics are unloaded at the same moment.
+    """Entries redelivered to one subscription if all its due topics are unloaded at the same moment."""
 
-    Args:
-        worst_entries: Entries at the worst of the simulated moments.
-        worst_at_ms: That moment, UTC milliseconds.
-        mean_entries: Mean over moments spaced evenly between the first send and the last due time.
-    """
-
-    worst_entries: float
-    worst_at_ms: float
-    mean_entries: float
+    worst_entries: float  # entries at the worst of the simulated moments
+    worst_at_ms: float  # that moment, UTC milliseconds
+    mean_entries: float  # mean over moments spaced evenly between the first send and the last due time
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -217,14 +209,9 @@ def evaluate(
 
 
 def price(simulation: Simulation, profile: BrokerProfile, partitions: int) -> Evaluation:
-    """Evaluate a course for a broker and a number of partitions; cheap compared with the course itself.
-
-    Args:
-        simulation: The simulation, independent of partitions.
-        profile: The broker.
-        partitions: Partitions of the due topic and of every holding topic. Gaps, waiting timers and silence are those
-            of the fullest partition, by the course's keys; all other figures assume an even spread.
-    """
+    """Evaluate a course for a broker and a number of partitions; cheap compared with the course itself."""
+    # Gaps, waiting timers and silence are those of the fullest partition, by the simulation's keys; all other figures
+    # assume an even spread.
     plan = simulation.plan.with_partitions(partitions)
     entry_bytes = simulation.entry_bytes + profile.entry_overhead_bytes
     ends = _ledger_ends(simulation, profile, partitions)
@@ -296,15 +283,7 @@ def redelivered_at_moments(
     ack_format: AckFormat,
     ends: list[Floats] | None = None,
 ) -> Floats:
-    """Return the entries redelivered to a subscription when all due topics are unloaded, for each moment of the course.
-
-    Args:
-        simulation: The simulation, independent of partitions.
-        profile: The broker.
-        partitions: Partitions of the due topic.
-        ack_format: Format to use instead of the profile's own.
-        ends: Ends of the ledgers of each due line, if they are known.
-    """
+    """Return the entries redelivered to a subscription for each moment of the simulation, all due topics unloaded."""
     if ends is None:
         ends = _ledger_ends(simulation, profile, partitions)
     return np.array(
@@ -419,25 +398,17 @@ def _written_entries(simulation: Simulation, partitions: int, entry_bytes: float
 
 
 def _shadowed(simulation: Simulation, profile: BrokerProfile, hops: float, written: float, moves: float) -> Shadowed:
-    """Build the figures of a shadow, see `Shadowed`.
-
-    Args:
-        simulation: Simulation of a plan with an intake.
-        profile: The broker.
-        hops: Messages published again by relays.
-        written: Entries of all sends, moves and hops.
-        moves: Entries written into the journal.
-    """
-    each = 1.0 / simulation.moved if simulation.moved else 0.0
+    """Build the figures of a shadow from the messages that relays publish again, all entries, and the journal's."""
+    timers, moved, stale = simulation.timers, simulation.moved, simulation.peak_stale_entries
     return Shadowed(
         far_ms=far_ms(simulation.plan),
-        moved=simulation.moved,
+        moved=moved,
         intake_entries=moves,
-        extra_writes_per_moved=(written - simulation.timers) * each,
+        extra_writes_per_moved=(written - timers) * (1.0 / moved) if moved else 0.0,
         # Each hop reads a message; the copy in the due topic is read in place of the original.
-        extra_reads_per_timer=(simulation.timers + hops) / simulation.timers if simulation.timers else 0.0,
-        peak_stale_entries=simulation.peak_stale_entries,
-        stale_index_bytes=simulation.peak_stale_entries * profile.stale_index_bytes,
+        extra_reads_per_timer=(timers + hops) / timers if timers else 0.0,
+        peak_stale_entries=stale,
+        stale_index_bytes=stale * profile.stale_index_bytes,
         lateness_ms=profile.tick_ms,
     )
 

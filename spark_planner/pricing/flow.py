@@ -10,60 +10,42 @@ fixed) or its due times (so a time on the clock stays on the clock).
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Any, Self
 
 import numpy as np
-from numpy.typing import NDArray
 
 from timewheel.core.durations import MINUTE_MS
 from timewheel.core.plan import Plan
 from timewheel.core.steps import Step, far_ms, steps
 
-from ..summary.cells import LEVELS, Cells
+from ..summary.cells import LEVELS, Cells, Flags, Floats, Integers
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resolution:
-    """Bounds on the work for a plan.
+    """Bounds on the work for a plan."""
 
-    Args:
-        parts: Total parts up to which every cell is cut at all edges of a plan's routing.
-        rows_per_stay: Rows of positions within the longest stay in a due topic.
-        rows: The most rows of positions, bursts not counted.
-        mass_rows: Outside of bursts, each row holds at most all timers divided by this number.
-        burst_bins: Bins in the search for positions that are denser than the row around them.
-        ramps: The most exact ramps; more are moved to evenly spaced places within their row.
-        places: Number of these places.
-        moments_per_stay: Moments of the gap curve within the usual stay.
-        moments: The most of these moments, evenly over the history.
-        mass_moments: Additional moments, which divide all timers into equal parts by due time, so that no short burst
-            lies between two moments.
-        busy_bins: Bins in the search for these moments.
-        peak_rounds: Number of refinements around the highest moments.
-        unloads: Moments at which an unload is simulated, evenly over the history.
-        peak_unloads: Additional such moments, at the most gaps.
-        pending_moments: Moments at which waiting timers are counted.
-        relay_bins: Bins of time for the load of a relay.
-        hop_places: Bins of time for the rates of hops.
-    """
-
-    parts: int
-    rows_per_stay: int
-    rows: int
-    mass_rows: int
-    burst_bins: int
-    ramps: int
-    places: int
-    moments_per_stay: int
-    moments: int
+    parts: int  # total parts up to which every cell is cut at all edges of a plan's routing
+    rows_per_stay: int  # rows of positions within the longest stay in a due topic
+    rows: int  # the most rows of positions, bursts not counted
+    mass_rows: int  # outside of bursts, each row holds at most all timers divided by this number
+    burst_bins: int  # bins in the search for positions that are denser than the row around them
+    ramps: int  # the most exact ramps; more are moved to evenly spaced places within their row
+    places: int  # number of these places
+    moments_per_stay: int  # moments of the gap curve within the usual stay
+    moments: int  # the most of these moments, evenly over the history
+    # additional moments, which divide all timers into equal parts by due time, so that no short burst lies between two
+    # moments
     mass_moments: int
-    busy_bins: int
-    peak_rounds: int
-    unloads: int
-    peak_unloads: int
-    pending_moments: int
-    relay_bins: int
-    hop_places: int
+    busy_bins: int  # bins in the search for these moments
+    peak_rounds: int  # number of refinements around the highest moments
+    unloads: int  # moments at which an unload is simulated, evenly over the history
+    peak_unloads: int  # additional such moments, at the most gaps
+    pending_moments: int  # moments at which waiting timers are counted
+    relay_bins: int  # bins of time for the load of a relay
+    hop_places: int  # bins of time for the rates of hops
 
 
 CLOSE = Resolution(
@@ -108,11 +90,7 @@ QUICK = Resolution(
 """For the selection of candidates to count: from the same cells its gaps are within some percent of those of `CLOSE`,
 in a quarter of the time.
 """
-Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
-Flags = NDArray[np.bool_]
-Cut = tuple[Integers, Floats, Floats, Floats]
-"""(owner, low, high, share of the owner) of each part."""
+Cut = tuple[Integers, Floats, Floats, Floats]  # (owner, low, high, share of the owner) of each part
 PARTS_PER_SLOT = 8
 """If due times are cut at slot edges, publish times are first cut into parts of a slot divided by this number."""
 MAX_PARTS = 2
@@ -122,33 +100,43 @@ MAX_CANCELLATIONS = 4
 """Most cut parts of a cell. A bucket of long delays may reach over dozens of short tiers or slots: then this many parts
 represent all, evenly over the cell and from a different offset in each cell, so that every sum is right on average.
 """
-GOLDEN = 0.6180339887498949
-"""Multiples of it, modulo 1, are evenly distributed: offsets that are the same in every run."""
+GOLDEN = 0.6180339887498949  # multiples of it, modulo 1, are evenly distributed: offsets that are the same in every run
 CLOCK_GRIDS_MS = tuple(minutes * MINUTE_MS for minutes in (60, 30, 15, 10, 5, 1))
-MAX_CLOCK_POINTS = 8
-"""Due times on a grid finer than this part of a cell are treated as uniform within the cell."""
+MAX_CLOCK_POINTS = 8  # due times on a grid finer than this part of a cell are treated as uniform within the cell
+
+
+class Arrays:
+    """Arrays of the same length, one for each field of a subclass with slots."""
+
+    __slots__: tuple[str, ...] = ()
+
+    def take(self, index: Integers) -> Self:
+        """Select by index; an index may be repeated."""
+        return self._made(lambda name: getattr(self, name)[index])
+
+    @classmethod
+    def joined(cls, *parts: Self) -> Self:
+        """Concatenate several."""
+        return cls._made(lambda name: np.concatenate([getattr(part, name) for part in parts]))
+
+    @classmethod
+    def _made(cls, array_of: Callable[[str], Any]) -> Self:
+        made: Callable[..., Self] = cls
+        return made(**{name: array_of(name) for name in cls.__slots__})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Pieces:
-    """Similar timers, in arrays of the same length.
+class Pieces(Arrays):
+    """Similar timers, in arrays of the same length."""
 
-    Args:
-        count: Timers, fractions included.
-        first_ms: Least publish time.
-        last_ms: Greatest publish time.
-        fixed: True if the delay is independent of the publish time (then ``low_ms`` and ``high_ms`` are delays); False
-            if the due time is (then they are due times).
-        low_ms: Least delay or due time.
-        high_ms: Greatest delay or due time.
-    """
-
-    count: Floats
-    first_ms: Floats
-    last_ms: Floats
+    count: Floats  # timers, fractions included
+    first_ms: Floats  # least publish time
+    last_ms: Floats  # greatest publish time
+    # true if the delay is independent of the publish time (then ``low_ms`` and ``high_ms`` are delays); False if the
+    # due time is (then they are due times)
     fixed: Flags
-    low_ms: Floats
-    high_ms: Floats
+    low_ms: Floats  # least delay or due time
+    high_ms: Floats  # greatest delay or due time
 
     def __len__(self) -> int:
         return len(self.count)
@@ -164,17 +152,6 @@ class Pieces:
         middle_ms = (self.low_ms + self.high_ms) / 2
         return np.where(self.fixed, self.publish_ms + middle_ms, middle_ms)
 
-    def take(self, index: Integers) -> Pieces:
-        """Select pieces by index; an index may be repeated."""
-        return Pieces(
-            count=self.count[index],
-            first_ms=self.first_ms[index],
-            last_ms=self.last_ms[index],
-            fixed=self.fixed[index],
-            low_ms=self.low_ms[index],
-            high_ms=self.high_ms[index],
-        )
-
 
 def pieces_of(cells: Cells) -> Pieces:
     """Convert cells to pieces: spans are widened by (n + 1) / (n - 1), as for uniform samples, in slot and bucket."""
@@ -184,7 +161,10 @@ def pieces_of(cells: Cells) -> Pieces:
     first_ms, last_ms = _widened(
         cells.publish_min_ms, cells.publish_max_ms, count, publish_low, publish_low + level.slot_ms
     )
-    bucket_low, bucket_high = _bucket_bounds(cells.bucket, level.bits)
+    # The inverse of cells.bucket_of: buckets below 2 ** (bits + 1) are single milliseconds.
+    shift = np.maximum((cells.bucket >> level.bits) - 1, 0)
+    least = (cells.bucket - (shift << level.bits)) << shift
+    bucket_low, bucket_high = least.astype(np.float64), (least + (np.int64(1) << shift)).astype(np.float64)
     delay_low, delay_high = _widened(cells.delay_min_ms, cells.delay_max_ms, count, bucket_low, bucket_high)
     due_low, due_high = _widened(
         cells.due_min_ms, cells.due_max_ms, count, cells.publish_max_ms.astype(np.float64), last_ms + bucket_high
@@ -203,7 +183,7 @@ def pieces_of(cells: Cells) -> Pieces:
         return spread
     ticking = np.flatnonzero(clock_ms)
     points = _on_the_clock(spread.take(ticking), cells, ticking, clock_ms[ticking], delay_low, delay_high)
-    return concatenated(spread.take(np.flatnonzero(clock_ms == 0)), points)
+    return Pieces.joined(spread.take(np.flatnonzero(clock_ms == 0)), points)
 
 
 def _widened(
@@ -217,11 +197,9 @@ def _widened(
 
 
 def _clock_of(cells: Cells) -> Integers:
-    """Return the clock grid of each cell's due times; 0: none.
-
-    A bucket of long delays is wider than an hour, so "at full hours" would look like any time within it. But if both
-    the least and the greatest due time are full hours, that is no chance.
-    """
+    """Return the clock grid of each cell's due times; 0: none."""
+    # A bucket of long delays is wider than an hour, so "at full hours" would look like any time within it. But if both
+    # the least and the greatest due time are full hours, that is no chance.
     span_ms = cells.due_max_ms - cells.due_min_ms
     # A single due time is a point already; equal delays are a fixed delay, regardless of the clock.
     asks = (span_ms > 0) & (cells.delay_max_ms > cells.delay_min_ms)
@@ -253,13 +231,6 @@ def _on_the_clock(
         low_ms=due_ms,
         high_ms=due_ms,
     )
-
-
-def _bucket_bounds(bucket: Integers, bits: int) -> tuple[Floats, Floats]:
-    # The inverse of cells.bucket_of: buckets below 2 ** (bits + 1) are single milliseconds.
-    shift = np.maximum((bucket >> bits) - 1, 0)
-    low = (bucket - (shift << bits)) << shift
-    return low.astype(np.float64), (low + (np.int64(1) << shift)).astype(np.float64)
 
 
 def repeated(times: Integers) -> tuple[Integers, Integers]:
@@ -296,12 +267,10 @@ def _cut_evenly(low: Floats, high: Floats, slot_ms: int, many: int) -> Cut:
 
 
 def _parts(inner: Integers, many: int) -> tuple[Integers, Integers, Floats | None]:
-    """Return (owner, number, place) of each part of spans with the given numbers of inner edges.
-
-    The place is NaN for a span that is cut at all its edges. For a span with too many edges the place is a point within
-    the span, from 0 to 1: the part that contains the point represents its share of the span. None: no span has too many
-    edges.
-    """
+    """Return (owner, number, place) of each part of spans with the given numbers of inner edges."""
+    # The place is NaN for a span that is cut at all its edges. For a span with too many edges the place is a point
+    # within the span, from 0 to 1: the part that contains the point represents its share. None: no span has too many
+    # edges.
     if not len(inner) or int(inner.max()) < MAX_CANCELLATIONS or int(inner.sum()) + len(inner) <= many:
         return *repeated(inner + 1), None
     owner, turn = repeated(np.minimum(inner, MAX_CANCELLATIONS - 1) + 1)
@@ -351,7 +320,7 @@ def cut_at_delays(pieces: Pieces, edges_ms: Floats, many: int) -> Pieces:
     by_publish = replace(
         by_publish, first_ms=due_ms[owner] - high, last_ms=due_ms[owner] - low, count=by_publish.count * share
     )
-    return concatenated(by_delay, by_publish)
+    return Pieces.joined(by_delay, by_publish)
 
 
 def cut_at_slots(pieces: Pieces, slot_ms: int, many: int) -> Pieces:
@@ -375,7 +344,7 @@ def cut_at_slots(pieces: Pieces, slot_ms: int, many: int) -> Pieces:
     owner, low, high, share = _cut_evenly(by_due.low_ms + offset_ms, by_due.high_ms + offset_ms, slot_ms, many)
     by_due = by_due.take(owner)
     by_due = replace(by_due, fixed=np.zeros(len(owner), np.bool_), low_ms=low, high_ms=high, count=by_due.count * share)
-    return concatenated(by_publish, by_due)
+    return Pieces.joined(by_publish, by_due)
 
 
 def cut_at_releases(pieces: Pieces, table: tuple[Step, ...]) -> Pieces:
@@ -392,7 +361,7 @@ def cut_at_releases(pieces: Pieces, table: tuple[Step, ...]) -> Pieces:
         share = (release_ms[split] - both.first_ms) / (both.last_ms - both.first_ms)
         early = replace(both, last_ms=release_ms[split], count=both.count * share)
         late = replace(both, first_ms=release_ms[split], count=both.count * (1 - share))
-        pieces = concatenated(pieces.take(np.flatnonzero(~crosses)), early, late)
+        pieces = Pieces.joined(pieces.take(np.flatnonzero(~crosses)), early, late)
     return pieces
 
 
@@ -409,88 +378,49 @@ def _in_parts(pieces: Pieces, part_ms: float) -> Pieces:
     return replace(cut, first_ms=first_ms, last_ms=first_ms + part_span_ms, count=cut.count / parts[owner])
 
 
-def concatenated(*parts: Pieces) -> Pieces:
-    """Concatenate several pieces."""
-    return Pieces(
-        count=np.concatenate([part.count for part in parts]),
-        first_ms=np.concatenate([part.first_ms for part in parts]),
-        last_ms=np.concatenate([part.last_ms for part in parts]),
-        fixed=np.concatenate([part.fixed for part in parts]),
-        low_ms=np.concatenate([part.low_ms for part in parts]),
-        high_ms=np.concatenate([part.high_ms for part in parts]),
-    )
-
-
-DIRECT = -1
-"""Group of timers that no slot released."""
-SENT = -1
-"""A producer, in place of a step."""
+DIRECT = -1  # group of timers that no slot released
+SENT = -1  # a producer, in place of a step
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Stays:
-    """Timers that waited in the holding topics of a step, in arrays of the same length.
+class Stays(Arrays):
+    """Timers that waited in the holding topics of a step, in arrays of the same length."""
 
-    Args:
-        count: Timers.
-        entered_ms: Middle of the time of entry.
-        released_ms: Middle of the time of release.
-        half_ms: Half of the time over which they enter; they leave a tier over the same time, but a slot all at once.
-        came_from: The index of the step that they hopped from; `SENT`: producers sent them.
-    """
-
-    count: Floats
-    entered_ms: Floats
-    released_ms: Floats
+    count: Floats  # timers
+    entered_ms: Floats  # middle of the time of entry
+    released_ms: Floats  # middle of the time of release
+    # half of the time over which they enter; they leave a tier over the same time, but a slot all at once
     half_ms: Floats
-    came_from: Integers
+    came_from: Integers  # the index of the step that they hopped from; `SENT`: producers sent them
+
+
+_NONE = np.zeros(0)
+NO_STAYS = Stays(count=_NONE, entered_ms=_NONE, released_ms=_NONE, half_ms=_NONE, came_from=np.zeros(0, np.int64))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Flow:
-    """Pieces with their routes through a plan.
+    """Pieces with their routes through a plan."""
 
-    Args:
-        pieces: The pieces, see `Pieces`.
-        stay_ms: Time from publish to arrival in the due topic; for a slot, which releases all at once, that of the
-            middle.
-        arrival_ms: The arrival time of pieces that a slot releases, else NaN (they arrive a stay after publish).
-        group: Pieces of a group are in one run of positions: the release of a ring's slot, or `DIRECT`.
-        topic: The due topic: 0, or the number of the calendar interval since 1970.
-        hops: Hops of each piece.
-        step_entries: Entries that each step of the table (the due step included) receives in all.
-        stays: For each step, the timers that waited in it.
-        intake: Timers that passed through the intake, where they do not wait.
-        acked_originals: For each piece, True for the originals of moved timers: entries of the due topic, acknowledged
-            when they are sent, and no timers of their own.
-    """
-
-    pieces: Pieces
+    pieces: Pieces  # the pieces, see `Pieces`
+    # time from publish to arrival in the due topic; for a slot, which releases all at once, that of the middle
     stay_ms: Floats
-    arrival_ms: Floats
-    group: Integers
-    topic: Integers
-    hops: Integers
-    step_entries: Floats
-    stays: tuple[Stays, ...]
-    intake: Stays
-    acked_originals: NDArray[np.bool_]
+    arrival_ms: Floats  # the arrival time of pieces that a slot releases, else NaN (they arrive a stay after publish)
+    group: Integers  # pieces of a group are in one run of positions: the release of a ring's slot, or `DIRECT`
+    topic: Integers  # the due topic: 0, or the number of the calendar interval since 1970
+    hops: Integers  # hops of each piece
+    step_entries: Floats  # entries that each step of the table (the due step included) receives in all
+    stays: tuple[Stays, ...]  # for each step, the timers that waited in it
+    intake: Stays  # timers that passed through the intake, where they do not wait
+    # for each piece, True for the originals of moved timers: entries of the due topic, acknowledged when they are sent,
+    # and no timers of their own
+    acked_originals: Flags
 
 
 def flow_of(plan: Plan, *cells: Cells, resolution: Resolution = CLOSE) -> Flow:
-    """Send the cells through a plan.
-
-    Args:
-        plan: A plan of any scheme.
-        cells: Cells of one topic, each at any level; finer cells cost time, coarser cells precision.
-        resolution: Bounds on the number of parts.
-
-    Returns:
-        The pieces with places and times of arrival. Delays beyond the plan's ``max_delay`` are routed all the same.
-        Under a plan with an intake all timers come natively, and a shadow moves timers that are far from due.
-    """
+    # Delays beyond the plan's ``max_delay`` are routed all the same. Finer cells cost time, coarser cells precision.
     table = steps(plan)
-    pieces = concatenated(*(pieces_of(part) for part in cells))
+    pieces = Pieces.joined(*(pieces_of(part) for part in cells))
     return _beside_shadow(plan, table, pieces, resolution) if plan.intake else _routed(table, pieces, resolution)
 
 
@@ -503,7 +433,7 @@ def _beside_shadow(plan: Plan, table: tuple[Step, ...], pieces: Pieces, resoluti
     moved = pieces.take(np.flatnonzero(far))
     at_once = np.zeros(len(moved))
     originals = replace(moved, fixed=np.ones(len(moved), np.bool_), low_ms=at_once, high_ms=at_once)
-    native = _followed(table[-1:], concatenated(pieces.take(np.flatnonzero(~far)), originals))
+    native = _followed(table[-1:], Pieces.joined(pieces.take(np.flatnonzero(~far)), originals))
     copies = _routed(table, moved, resolution)
     whole = copies.pieces
     middle_ms, half_ms = np.floor(whole.publish_ms), (whole.last_ms - whole.first_ms) / 2
@@ -515,17 +445,18 @@ def _beside_shadow(plan: Plan, table: tuple[Step, ...], pieces: Pieces, resoluti
         came_from=np.full(len(whole), SENT, np.int64),
     )
     acked_originals = np.arange(len(native.pieces)) >= len(native.pieces) - len(moved)
-    due_entries = np.zeros(len(table))
-    due_entries[-1] = native.step_entries[-1]
-    return Flow(
-        pieces=concatenated(native.pieces, whole),
-        stay_ms=np.concatenate([native.stay_ms, copies.stay_ms]),
-        arrival_ms=np.concatenate([native.arrival_ms, copies.arrival_ms]),
-        group=np.concatenate([native.group, copies.group]),
-        topic=np.concatenate([native.topic, copies.topic]),
-        hops=np.concatenate([native.hops, copies.hops + 1]),  # the hop out of the intake
-        step_entries=due_entries + copies.step_entries,
-        stays=copies.stays,
+    step_entries = copies.step_entries.copy()
+    step_entries[-1] += native.step_entries[-1]
+    copies = replace(copies, hops=copies.hops + 1)  # the hop out of the intake
+    joined: dict[str, Any] = {
+        name: np.concatenate([getattr(native, name), getattr(copies, name)])
+        for name in ("stay_ms", "arrival_ms", "group", "topic", "hops")
+    }
+    return replace(
+        copies,
+        pieces=Pieces.joined(native.pieces, whole),
+        **joined,
+        step_entries=step_entries,
         intake=intake,
         acked_originals=np.concatenate([acked_originals, np.zeros(len(whole), np.bool_)]),
     )
@@ -543,16 +474,7 @@ def _routed(table: tuple[Step, ...], pieces: Pieces, resolution: Resolution) -> 
 
 
 def held(table: tuple[Step, ...], at_ms: Floats, due_ms: Floats) -> tuple[Integers, Floats]:
-    """Make one routing decision for each timer.
-
-    Args:
-        table: Result of `timewheel.core.steps.steps`.
-        at_ms: The send time, or the nominal release time.
-        due_ms: The due time.
-
-    Returns:
-        The index of the first step that matches, and its nominal release time (for the due step: ``at_ms``).
-    """
+    """Make one routing decision for each timer."""
     index = np.full(len(at_ms), len(table) - 1, np.int64)
     release_ms = at_ms.copy()
     is_open = np.ones(len(at_ms), np.bool_)
@@ -570,11 +492,9 @@ def held(table: tuple[Step, ...], at_ms: Floats, due_ms: Floats) -> tuple[Intege
 
 
 def delay_edges(table: tuple[Step, ...], longest_ms: int) -> Floats:
-    """Return the delays at which the route through the tiers of a table changes, ascending, without 0.
-
-    Spans of remaining time are run through the table: a span is cut at each threshold within it; a span that a tier
-    holds returns shorter by the tier's stay.
-    """
+    """Return the delays at which the route through the tiers of a table changes, ascending, without 0."""
+    # Spans of remaining time are run through the table: a span is cut at each threshold within it; a span that a tier
+    # holds returns shorter by the tier's stay.
     tiers = [step for step in table if step.kind == "tier"]
     if not tiers:
         return np.zeros(0)
@@ -650,18 +570,7 @@ def _followed(table: tuple[Step, ...], pieces: Pieces) -> Flow:
         topic=topic,
         hops=hops,
         step_entries=step_entries,
-        stays=tuple(_joined(found) for found in stays),
-        intake=_joined([]),
+        stays=tuple(Stays.joined(NO_STAYS, *found) for found in stays),
+        intake=NO_STAYS,
         acked_originals=np.zeros(len(pieces), np.bool_),
-    )
-
-
-def _joined(found: list[Stays]) -> Stays:
-    none = [np.zeros(0)]
-    return Stays(
-        count=np.concatenate([stays.count for stays in found] or none),
-        entered_ms=np.concatenate([stays.entered_ms for stays in found] or none),
-        released_ms=np.concatenate([stays.released_ms for stays in found] or none),
-        half_ms=np.concatenate([stays.half_ms for stays in found] or none),
-        came_from=np.concatenate([stays.came_from for stays in found] or [np.zeros(0, np.int64)]),
     )

@@ -16,39 +16,26 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from ..summary.cells import Flags, Floats, Integers
 from .flow import CLOSE, DIRECT, Flow, Resolution, repeated
 
-Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
-JUMP_MS = 1.0
-"""A ramp shorter than this is a step: times are whole milliseconds."""
-BURST_PLACES = 48
-"""Places in a row of a burst, in which all timers have about the same stay: more places add nothing."""
+JUMP_MS = 1.0  # a ramp shorter than this is a step: times are whole milliseconds
+BURST_PLACES = 48  # places in a row of a burst, in which all timers have about the same stay: more places add nothing
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Ramps:
-    """A curve ``F(x)`` for each row: 0 at first, then the sum of its ramps, then constant.
+    """A curve ``F(x)`` for each row: 0 at first, then the sum of its ramps, then constant."""
 
-    Args:
-        key: ``row * stride_ms + x - origin_ms`` of each event, ascending; every row begins with an event of its own.
-        x_ms: Place of each event.
-        value: ``F`` just after the event.
-        slope: Slope of ``F`` up to the next event of the row, per millisecond.
-        integral_ms: Integral of ``F`` up to the event.
-        square_ms: Integral of ``F ** 2`` up to the event.
-        origin_ms: A place before every event.
-        stride_ms: Longer than the span of all ``x``.
-    """
-
+    # ``row * stride_ms + x - origin_ms`` of each event, ascending; every row begins with an event of its own
     key: Floats
-    x_ms: Floats
-    value: Floats
-    slope: Floats
-    integral_ms: Floats
-    square_ms: Floats
-    origin_ms: float
-    stride_ms: float
+    x_ms: Floats  # place of each event
+    value: Floats  # ``F`` just after the event
+    slope: Floats  # slope of ``F`` up to the next event of the row, per millisecond
+    integral_ms: Floats  # integral of ``F`` up to the event
+    square_ms: Floats  # integral of ``F ** 2`` up to the event
+    origin_ms: float  # a place before every event
+    stride_ms: float  # longer than the span of all ``x``
 
     @classmethod
     def of(
@@ -62,18 +49,10 @@ class Ramps:
         bursts: bool = False,
         resolution: Resolution = CLOSE,
     ) -> Ramps:
-        """Sum ramps that rise by ``share`` from ``start_ms`` to ``end_ms``, each in its row of ``range(rows)``.
-
-        Args:
-            row: Row of each ramp.
-            start_ms: Beginning of each ramp.
-            end_ms: End of each ramp; not before its start.
-            share: Rise of each ramp.
-            rows: Number of rows.
-            bursts: True if rows span so little that `BURST_PLACES` are enough.
-            resolution: If there are more ramps than its limit, they are moved to evenly spaced places between the first
-                and the last of their row, which costs a count instead of a sort; steps stay steps.
-        """
+        """Sum ramps that rise by ``share`` from ``start_ms`` to ``end_ms``, each in its row of ``range(rows)``."""
+        # ``bursts``: rows span so little that `BURST_PLACES` are enough. More ramps than the resolution's limit are
+        # moved to evenly spaced places between the first and the last of their row, which costs a count instead of a
+        # sort; steps stay steps.
         # Near the events, so that the keys of thousands of rows keep their milliseconds in a float.
         origin_ms = float(start_ms.min()) - 2.0 if len(start_ms) else 0.0
         stride_ms = float(np.maximum(end_ms, start_ms).max()) - origin_ms + 4.0 if len(start_ms) else 4.0
@@ -108,10 +87,7 @@ class Ramps:
 
     def at(self, row: Integers, x_ms: Floats) -> tuple[Floats, Floats, Floats]:
         """Return value, integral and integral of the square of the rows' curves at these points."""
-        inside_ms = np.clip(x_ms, self.origin_ms, self.origin_ms + self.stride_ms - 1.0)
-        index = np.searchsorted(self.key, row * self.stride_ms + (inside_ms - self.origin_ms), "right") - 1
-        # Rounding of the key may select the event after; a negative distance would turn the curve around.
-        distance_ms = np.maximum(x_ms - self.x_ms[index], 0.0)
+        index, distance_ms = self._events_before(row, x_ms)
         before, slope = self.value[index], self.slope[index]
         value = before + slope * distance_ms
         integral_ms = self.integral_ms[index] + (before + value) / 2 * distance_ms
@@ -119,26 +95,21 @@ class Ramps:
         return value, integral_ms, square_ms
 
     def values(self, row: Integers, x_ms: Floats) -> Floats:
-        """Return only the values of the rows' curves at these points."""
+        index, distance_ms = self._events_before(row, x_ms)
+        found: Floats = self.value[index] + self.slope[index] * distance_ms
+        return found
+
+    def _events_before(self, row: Integers, x_ms: Floats) -> tuple[NDArray[np.intp], Floats]:
         inside_ms = np.clip(x_ms, self.origin_ms, self.origin_ms + self.stride_ms - 1.0)
         index = np.searchsorted(self.key, row * self.stride_ms + (inside_ms - self.origin_ms), "right") - 1
-        found: Floats = self.value[index] + self.slope[index] * np.maximum(x_ms - self.x_ms[index], 0.0)
-        return found
+        # Rounding of the key may select the event after; a negative distance would turn the curve around.
+        return index, np.maximum(x_ms - self.x_ms[index], 0.0)
 
 
 def risen(
     at_ms: Floats, start_ms: Floats, end_ms: Floats, mass: Floats, line: Integers | None = None, lines: int = 1
 ) -> Floats:
-    """Sum ramps at moments: array (lines, moments).
-
-    Args:
-        at_ms: Moments, ascending.
-        start_ms: Beginning of each ramp.
-        end_ms: End of each ramp, where it has risen by its mass; not before its start.
-        mass: Mass of each ramp.
-        line: Sum to which each ramp belongs; None: all belong to the first.
-        lines: Number of sums.
-    """
+    """Sum ramps at moments: array (lines, moments)."""
     width_ms = np.maximum(end_ms - start_ms, 1.0)
     slope = mass / width_ms
     base_ms = at_ms[0] if len(at_ms) else 0.0
@@ -165,16 +136,8 @@ def risen(
 def risen_evenly(
     base_ms: float, step_ms: float, moments: int, start_ms: Floats, end_ms: Floats, mass: Floats
 ) -> Floats:
-    """Sum ramps at evenly spaced moments, like `risen`, with beginnings and ends moved to the nearest moment.
-
-    Args:
-        base_ms: The first moment, before every ramp.
-        step_ms: Distance of the moments.
-        moments: Number of moments; the last two are after every ramp.
-        start_ms: Beginning of each ramp.
-        end_ms: End of each ramp, where it has risen by its mass; not before its start.
-        mass: Mass of each ramp.
-    """
+    """Sum ramps at evenly spaced moments, like `risen`, with beginnings and ends moved to the nearest moment."""
+    # The first moment is before every ramp, the last two are after every ramp.
     first = np.rint((start_ms - base_ms) / step_ms).astype(np.int64)
     last = np.maximum(np.rint((end_ms - base_ms) / step_ms).astype(np.int64), first + 1)
     rise = mass / (last - first)
@@ -237,59 +200,36 @@ def _within_rows(steps: Floats, opens: Integers, event_row: Integers) -> Floats:
     return found
 
 
-Flags = NDArray[np.bool_]
 LEAST_ROWS_PER_STAY = 4
-BURST_DENSITY = 4.0
-"""Ratio to the density around it from which on a stretch is a burst, with rows of its own."""
-LEAST_BURST_SHARE = 1 / 16_384
-"""Least share of all timers in a burst; a row with fewer cannot decide a peak."""
-LEAST_IN_ROW = 64
-"""Shorter rows of a group are joined: pairs are counted within rows only."""
+BURST_DENSITY = 4.0  # ratio to the density around it from which on a stretch is a burst, with rows of its own
+LEAST_BURST_SHARE = 1 / 16_384  # least share of all timers in a burst; a row with fewer cannot decide a peak
+LEAST_IN_ROW = 64  # shorter rows of a group are joined: pairs are counted within rows only
 ROWS_PER_RELEASE = 24
 """Rows of a slot's release: its timers are due within one slot, a burst, and more rows add nothing."""
-PEAKS = 6
-"""Number of highest moments around which the curve is refined."""
+PEAKS = 6  # number of highest moments around which the curve is refined
 PEAK_POINTS = 17
 LARGEST_CORRECTION = 2.0
-CHUNK = 2_000_000
-"""Pairs of a row and a moment that are evaluated at once: some 200 MB."""
+CHUNK = 2_000_000  # pairs of a row and a moment that are evaluated at once: some 200 MB
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Rows:
-    """Runs of positions in due topics, in position order within a topic.
+    """Runs of positions in due topics, in position order within a topic."""
 
-    Args:
-        count: Entries of each row.
-        topic: Index into ``topics``.
-        topics: Numbers of the due topics (0, or calendar intervals).
-        first_ms: First position (arrival time; for timers released by a slot the publish time).
-        last_ms: Last position.
-        arrives_ms: Arrival of the first entry.
-        arrived_ms: Arrival of the last entry.
-        acks_from_ms: Earliest possible acknowledgement.
-        acks_until_ms: Latest possible acknowledgement.
-        by_delay: Acknowledged share by age, of the timers with a fixed delay.
-        by_clock: Acknowledged share by time since the first position, of the other timers.
-        busy_ms: Moments that divide the timers into equal parts by due time, ascending.
-        correction: Factor for the pairs that few timers lack: n / (n - 1).
-        longest_stay_ms: Upper bound of the time from the first arrival of any row to its last acknowledgement.
-    """
-
-    count: Floats
-    topic: Integers
-    topics: Integers
-    first_ms: Floats
-    last_ms: Floats
-    arrives_ms: Floats
-    arrived_ms: Floats
-    acks_from_ms: Floats
-    acks_until_ms: Floats
-    by_delay: Ramps
-    by_clock: Ramps
-    correction: Floats
-    busy_ms: Floats
-    longest_stay_ms: float
+    count: Floats  # entries of each row
+    topic: Integers  # index into ``topics``
+    topics: Integers  # numbers of the due topics (0, or calendar intervals)
+    first_ms: Floats  # first position (arrival time; for timers released by a slot the publish time)
+    last_ms: Floats  # last position
+    arrives_ms: Floats  # arrival of the first entry
+    arrived_ms: Floats  # arrival of the last entry
+    acks_from_ms: Floats  # earliest possible acknowledgement
+    acks_until_ms: Floats  # latest possible acknowledgement
+    by_delay: Ramps  # acknowledged share by age, of the timers with a fixed delay
+    by_clock: Ramps  # acknowledged share by time since the first position, of the other timers
+    correction: Floats  # factor for the pairs that few timers lack: n / (n - 1)
+    busy_ms: Floats  # moments that divide the timers into equal parts by due time, ascending
+    longest_stay_ms: float  # upper bound of the time from the first arrival of any row to its last acknowledgement
 
     def __len__(self) -> int:
         return len(self.count)
@@ -309,34 +249,18 @@ class Rows:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class GapCurve:
-    """Mean number of gaps at moments, all partitions together.
+    """Mean number of gaps at moments, all partitions together."""
 
-    Args:
-        at_ms: Moments, ascending, closer around the peak; UTC milliseconds.
-        gaps: Gaps of all due topics together.
-        peak_gaps: The greatest of these.
-        peak_at_ms: Moment of the greatest.
-        peak_topic_gaps: The greatest of any due topic.
-        topic_peaks: The greatest of each due topic, in the order of the rows' topics.
-    """
-
-    at_ms: Floats
-    gaps: Floats
-    peak_gaps: float
-    peak_at_ms: float
-    peak_topic_gaps: float
-    topic_peaks: Floats
+    at_ms: Floats  # moments, ascending, closer around the peak; UTC milliseconds
+    gaps: Floats  # gaps of all due topics together
+    peak_gaps: float  # the greatest of these
+    peak_at_ms: float  # moment of the greatest
+    peak_topic_gaps: float  # the greatest of any due topic
+    topic_peaks: Floats  # the greatest of each due topic, in the order of the rows' topics
 
 
 def rows_of(flow: Flow, *slots_ms: float, resolution: Resolution = CLOSE) -> Rows:
-    """Cut a flow into rows of positions.
-
-    Args:
-        flow: The flow of a plan.
-        slots_ms: Publish slots of the cells: the longest bounds the distance of rows from above, the shortest from
-            below.
-        resolution: Bounds on the number of rows.
-    """
+    # The longest publish slot of the cells bounds the distance of rows from above, the shortest from below.
     pieces = flow.pieces
     released = flow.group != DIRECT
     # Slots are swept in the order of publishing and release at once: there the position is the publish time.
@@ -352,7 +276,13 @@ def rows_of(flow: Flow, *slots_ms: float, resolution: Resolution = CLOSE) -> Row
     # A run of positions: one due topic, and in it one release (or all timers that arrive by themselves).
     groups, group = np.unique(flow.group, return_inverse=True)
     run = topic * len(groups) + group
-    scale_ms = stay_ms if not released.any() and len(topics) == 1 else min(stay_ms, _topic_span_ms(flow))
+    scale_ms = stay_ms
+    if released.any() or len(topics) > 1:
+        # The longest span of a release or an interval is the resolution that its positions need.
+        due_ms = pieces.due_ms
+        spans, span = np.unique(np.where(flow.group == DIRECT, flow.topic, flow.group), return_inverse=True)
+        longest_ms = (-_least(span, -due_ms, len(spans)) - _least(span, due_ms, len(spans))).max(initial=0.0)
+        scale_ms = min(stay_ms, float(longest_ms) + 1.0)
     slots_range_ms = min(slots_ms, default=0.0), max(slots_ms, default=0.0)
     edges_ms = _position_edges(first_ms, last_ms, pieces.count, scale_ms, slots_range_ms, resolution)
     begin = np.searchsorted(edges_ms, first_ms, "right") - 1
@@ -377,6 +307,10 @@ def rows_of(flow: Flow, *slots_ms: float, resolution: Resolution = CLOSE) -> Row
     part_until_ms = np.where(fixed, part_last_ms + high_ms[owner], high_ms[owner])
     part_arrives_ms = np.where(released[owner], arrives_ms[owner], part_first_ms)
     part_arrived_ms = np.where(released[owner], arrived_ms[owner], part_last_ms)
+
+    def ramps(from_ms: Floats, until_ms: Floats, of: Flags) -> Ramps:
+        return Ramps.of(row[of], from_ms[of], until_ms[of], weight[of], rows, bursts=bursts, resolution=resolution)
+
     return Rows(
         count=total,
         topic=order_topic,
@@ -387,24 +321,8 @@ def rows_of(flow: Flow, *slots_ms: float, resolution: Resolution = CLOSE) -> Row
         arrived_ms=-_least(row, -part_arrived_ms, rows),
         acks_from_ms=_least(row, part_from_ms, rows),
         acks_until_ms=-_least(row, -part_until_ms, rows),
-        by_delay=Ramps.of(
-            row[fixed],
-            low_ms[owner][fixed],
-            high_ms[owner][fixed],
-            weight[fixed],
-            rows,
-            bursts=bursts,
-            resolution=resolution,
-        ),
-        by_clock=Ramps.of(
-            row[~fixed],
-            (low_ms[owner] - row_first_ms[row])[~fixed],
-            (high_ms[owner] - row_first_ms[row])[~fixed],
-            weight[~fixed],
-            rows,
-            bursts=bursts,
-            resolution=resolution,
-        ),
+        by_delay=ramps(low_ms[owner], high_ms[owner], fixed),
+        by_clock=ramps(low_ms[owner] - row_first_ms[row], high_ms[owner] - row_first_ms[row], ~fixed),
         correction=np.minimum(1.0 / np.maximum(1.0 - lone, 1e-3), LARGEST_CORRECTION),
         busy_ms=_busy(pieces.due_ms, pieces.count, resolution),
         longest_stay_ms=stay_ms,
@@ -490,19 +408,11 @@ def _busy(due_ms: Floats, count: Floats, resolution: Resolution) -> Floats:
 
 
 def _highest(at_ms: Floats, gaps: Floats) -> Floats:
-    """Return the highest local maxima."""
     padded = np.r_[-1.0, gaps, -1.0]
     is_top = (padded[1:-1] >= padded[:-2]) & (padded[1:-1] >= padded[2:])
     tops = np.flatnonzero(is_top)
     found: Floats = at_ms[tops[np.argsort(gaps[tops])[-PEAKS:]]]
     return found
-
-
-def _topic_span_ms(flow: Flow) -> float:
-    """Return the longest span of a release or an interval: the resolution that its positions need."""
-    due_ms = flow.pieces.due_ms
-    runs, run = np.unique(np.where(flow.group == DIRECT, flow.topic, flow.group), return_inverse=True)
-    return float((-_least(run, -due_ms, len(runs)) - _least(run, due_ms, len(runs))).max(initial=0.0)) + 1.0
 
 
 def _position_edges(
@@ -513,14 +423,11 @@ def _position_edges(
     slots_ms: tuple[float, float],
     resolution: Resolution,
 ) -> Floats:
-    """Return the positions that cut rows: evenly spaced, at equal parts of all timers, and around bursts.
-
-    Edges of the second kind are at the beginning of a cell, so that they also separate times on the clock: timers for
-    09:00 today from timers for 09:00 tomorrow.
-
-    Edges are not finer than the cells' publish slots, where each delay has its place by chance: in a sliver of a slot
-    some of its delays would be missing, and so would the gaps between them and the others.
-    """
+    """Return the positions that cut rows: evenly spaced, at equal parts of all timers, and around bursts."""
+    # Edges at equal parts are at the beginning of a cell, so that they also separate times on the clock: timers for
+    # 09:00 today from timers for 09:00 tomorrow. No edges are finer than the cells' publish slots, where each delay has
+    # its place by chance: in a sliver of a slot some delays would be missing, and so would the gaps between them and
+    # the others.
     if not len(first_ms):
         return np.array([0.0, 1.0])
     finest_ms, coarsest_ms = slots_ms

@@ -32,7 +32,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from timewheel.core.broker_profile import AckFormat, BrokerProfile
 from timewheel.core.grouping import GROUP_BYTES, GROUP_MESSAGES
@@ -40,35 +39,23 @@ from timewheel.core.plan import Plan
 from timewheel.core.steps import Step, far_ms, longest_due_stay_ms, steps
 
 from ..history.keys import EVEN, KeyShares
-from ..summary.cells import LEVELS, Cells
-from .flow import CLOSE, DIRECT, SENT, Flow, Resolution, Stays, flow_of
+from ..summary.cells import LEVELS, Cells, Flags, Floats, Integers
+from .flow import CLOSE, DIRECT, SENT, Flow, Pieces, Resolution, Stays, flow_of
 from .gap_curve import GapCurve, Rows, gap_curve, risen, risen_evenly, rows_of
 
 NATIVE = Plan(due_topic="persistent://public/default/any", subscriptions=("any",))
 """Native delays on one partition, for figures that do not depend on names."""
 
-Flags = NDArray[np.bool_]
-PARTS = 16
-"""Parts of a coarse slot that are checked for bursts."""
-FULL_SHARE = 0.25
-"""A part with this share of its slot is a burst: four times its share under even sending."""
+PARTS = 16  # parts of a coarse slot that are checked for bursts
+FULL_SHARE = 0.25  # a part with this share of its slot is a burst: four times its share under even sending
 LEAST_SHARE = 1 / 2_000
 """Least share of all timers: smaller bursts do not decide a peak, and at most 2,000 are as large."""
-LEAST_TIMERS = 256
-"""Fewer timers are chance and not a burst."""
+LEAST_TIMERS = 256  # fewer timers are chance and not a burst
 MAX_BURST_CELLS = 10_000
 
 
 def with_bursts_apart(cells: Cells, level: int) -> tuple[Cells, ...]:
-    """Split the cells into cells of a coarser level and finer cells of bursts.
-
-    Args:
-        cells: Cells of one topic.
-        level: Level to which all cells except those of bursts are merged.
-
-    Returns:
-        The coarse cells, then the cells of bursts if there are any.
-    """
+    """Split the cells into cells of a coarser level and finer cells of bursts."""
     is_burst = _bursts(cells, level)
     if not is_burst.any():
         return (cells.coarsened(level),)
@@ -77,7 +64,6 @@ def with_bursts_apart(cells: Cells, level: int) -> tuple[Cells, ...]:
 
 
 def _bursts(cells: Cells, level: int) -> Flags:
-    """Return for each cell whether it is in a burst."""
     coarse_ms = LEVELS[level].slot_ms
     part_ms = max(coarse_ms // PARTS, cells.slot_ms)
     if not len(cells) or part_ms >= coarse_ms:
@@ -97,67 +83,38 @@ def _bursts(cells: Cells, level: int) -> Flags:
     return found
 
 
-def _numbered(values: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def _numbered(values: Integers) -> tuple[Integers, Integers]:
     """Return the beginning of each run of equal values, and the run number of each value."""
     is_first = np.ones(len(values), np.bool_)
     is_first[1:] = values[1:] != values[:-1]
     return np.flatnonzero(is_first), np.cumsum(is_first) - 1
 
 
-Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
-AT_ONCE_S = 1.0
-"""Timers that leave within twice this time count as a single moment."""
+AT_ONCE_S = 1.0  # timers that leave within twice this time count as a single moment
 MINUTE_S = 60.0
-BURST_SIZE, BURST_SHARE = 20.0, 0.5
-"""Least size of a burst: timers in a second, and share of their minute."""
-LEAST_PER_S = 1e-12
-"""Lower rates are rounding errors of float sums."""
-BINS_PER_DOUBLING = 8
-"""Resolution of rates: within 9 %."""
+BURST_SIZE, BURST_SHARE = 20.0, 0.5  # least size of a burst: timers in a second, and share of their minute
+LEAST_PER_S = 1e-12  # lower rates are rounding errors of float sums
+BINS_PER_DOUBLING = 8  # resolution of rates: within 9 %
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class HopRates:
-    """Hops out of the topics of a step, by destination; all partitions together.
+    """Hops out of the topics of a step, by destination; all partitions together."""
 
-    Args:
-        seconds: Total duration of each rate.
-        per_s: Hops a second: a row per destination step, a column per rate.
-        burst_step: The destination of each burst.
-        burst_size: Hops of each burst.
-    """
-
-    seconds: Floats
-    per_s: Floats
-    burst_step: Integers
-    burst_size: Floats
+    seconds: Floats  # total duration of each rate
+    per_s: Floats  # hops a second: a row per destination step, a column per rate
+    burst_step: Integers  # the destination of each burst
+    burst_size: Floats  # hops of each burst
 
 
 def hop_rates(
     table: tuple[Step, ...], stays: tuple[Stays, ...], resolution: Resolution = CLOSE
 ) -> tuple[HopRates, ...]:
-    """Return the rates of the hops from step to step, an item per source step.
-
-    Args:
-        table: Result of `timewheel.core.steps.steps`.
-        stays: For each step, the timers that wait in it.
-        resolution: Bounds on the resolution of time.
-    """
+    """Return the rates of the hops from step to step, an item per source step."""
     return tuple(
         _rates_from(stays, source, resolution.hop_places, source_is_tier=step.kind == "tier")
         for source, step in enumerate(table)
     )
-
-
-def rates_of_intake(stays: tuple[Stays, ...], resolution: Resolution = CLOSE) -> HopRates:
-    """Return the rates of the hops out of the intake, through which all timers enter.
-
-    Args:
-        stays: For each step, the timers that wait in it.
-        resolution: Bounds on the resolution of time.
-    """
-    return _rates_from(stays, SENT, resolution.hop_places, source_is_tier=True)
 
 
 def into_one(rates: HopRates) -> HopRates:
@@ -171,33 +128,20 @@ def into_one(rates: HopRates) -> HopRates:
 
 
 def grouped_entries(rates: tuple[HopRates, ...], *, partitions: int, linger_ms: int, entry_bytes: float) -> Floats:
-    """Return the number of entries that the hops into each step are written as.
-
-    Args:
-        rates: Result of `hop_rates`.
-        partitions: Partitions of every topic; hops spread over them evenly.
-        linger_ms: Time for which hops wait for each other.
-        entry_bytes: Size of a message.
-    """
+    """Return the number of entries that the hops into each step are written as."""
     most = max(min(GROUP_MESSAGES, GROUP_BYTES / max(entry_bytes, 1.0)), 1.0)
     steps = max((len(one.per_s) for one in rates), default=0)
     entries = np.zeros(steps)
     for one in rates:
-        entries += _of_streams(one, partitions, linger_ms / 1000, most)
+        per_s, linger_s = one.per_s / partitions, linger_ms / 1000
+        in_all = np.maximum(per_s.sum(axis=0), 1e-300)
+        has_group = 1.0 - (1.0 - per_s / in_all) * np.exp(-per_s * linger_s)
+        groups_per_s = np.clip(1.0 / (linger_s + 1.0 / in_all) * has_group, per_s / most, per_s)
+        entries += (groups_per_s * one.seconds).sum(axis=1) * partitions
         sizes = one.burst_size / partitions
         groups = np.maximum(sizes / most, np.minimum(sizes, 1.0)) * partitions
         entries += np.bincount(one.burst_step, groups, steps)
     return entries
-
-
-def _of_streams(rates: HopRates, partitions: int, linger_s: float, most: float) -> Floats:
-    per_s = rates.per_s / partitions
-    in_all = np.maximum(per_s.sum(axis=0), 1e-300)
-    rounds_per_s = 1.0 / (linger_s + 1.0 / in_all)
-    has_group = 1.0 - (1.0 - per_s / in_all) * np.exp(-per_s * linger_s)
-    groups_per_s = np.clip(rounds_per_s * has_group, per_s / most, per_s)
-    found: Floats = (groups_per_s * rates.seconds).sum(axis=1) * partitions
-    return found
 
 
 def _rates_from(stays: tuple[Stays, ...], source: int, places: int, *, source_is_tier: bool) -> HopRates:
@@ -211,7 +155,9 @@ def _rates_from(stays: tuple[Stays, ...], source: int, places: int, *, source_is
     is_burst = half_s <= AT_ONCE_S
     if source_is_tier:
         is_burst = _stands_out(middle_s, count, is_burst)
-        middle_s, half_s = _in_minutes(middle_s, half_s)
+        # Moments are spread over their minute, in which they are at random times.
+        is_moment, minute_s = half_s <= AT_ONCE_S, (np.floor(middle_s / MINUTE_S) + 0.5) * MINUTE_S
+        middle_s, half_s = np.where(is_moment, minute_s, middle_s), np.where(is_moment, MINUTE_S / 2, half_s)
     which = np.flatnonzero(is_burst)
     burst_step, burst_size = _group_bursts(len(stays), step[which], count[which], entered_ms[which], released_ms[which])
     spread = ~is_burst
@@ -228,13 +174,6 @@ def _stands_out(at_s: Floats, count: Floats, is_moment: Flags) -> Flags:
     in_minute = np.bincount(minute, in_second)[minute] if len(seconds) else in_second
     found[is_moment] = ((in_second >= BURST_SIZE) & (in_second >= BURST_SHARE * in_minute))[index]
     return found
-
-
-def _in_minutes(middle_s: Floats, half_s: Floats) -> tuple[Floats, Floats]:
-    """Spread moments over their minute, in which they are at random times."""
-    is_moment = half_s <= AT_ONCE_S
-    minute_s = (np.floor(middle_s / MINUTE_S) + 0.5) * MINUTE_S
-    return np.where(is_moment, minute_s, middle_s), np.where(is_moment, MINUTE_S / 2, half_s)
 
 
 def _group_bursts(
@@ -280,16 +219,11 @@ class Cursor:
     """A due topic's cursor at one moment, all its partitions together, by runs of positions in order.
 
     Expected numbers, not counts: partitions are alike, so that each has its share of every run.
-
-    Args:
-        entries: Entries of each run that have arrived.
-        acknowledged: Acknowledged entries of each run.
-        gaps: Ranges of acknowledged entries in each run.
     """
 
-    entries: Floats
-    acknowledged: Floats
-    gaps: Floats
+    entries: Floats  # entries of each run that have arrived
+    acknowledged: Floats  # acknowledged entries of each run
+    gaps: Floats  # ranges of acknowledged entries in each run
 
     def past_mark_delete(self, partitions: int) -> Floats:
         """Return the acknowledged entries of each run that are behind an unacknowledged entry of their partition."""
@@ -311,15 +245,7 @@ class Cursor:
 def redelivered_entries(
     cursor: Cursor, profile: BrokerProfile, ends_entries: Floats, partitions: int, ack_format: AckFormat
 ) -> float:
-    """Return the acknowledged entries that are redelivered after an unload of a due topic, all partitions together.
-
-    Args:
-        cursor: The cursor at the moment of the unload.
-        profile: Source of the limit and of the bitmap rule.
-        ends_entries: Ends of ledgers, in entries of all partitions together, ascending; see `ledger_ends`.
-        partitions: Partitions of the due topic.
-        ack_format: Format to use instead of the profile's own.
-    """
+    """Return the acknowledged entries that are redelivered after an unload of a due topic, all partitions together."""
     gaps = cursor.gaps + _split_ranges(cursor, ends_entries, partitions)
     all_gaps = float(gaps.sum())
     limit = (profile.gap_limit_ranges + 1.0) * partitions
@@ -354,12 +280,7 @@ def _split_ranges(cursor: Cursor, ends_entries: Floats, partitions: int) -> Floa
 
 
 def kept_ledgers(acknowledged_entries: Floats, profile: BrokerProfile) -> Flags:
-    """bitmap: return which ledgers' acknowledgements are persisted.
-
-    Args:
-        acknowledged_entries: Entries past the mark-delete position in each ledger of a partition, the oldest first.
-        profile: Source of the limit and the rule.
-    """
+    """bitmap: return which ledgers' acknowledgements are persisted."""
     with_it = np.cumsum(acknowledged_entries)
     # A ledger without an acknowledged entry is not in the broker's list: it is not persisted and does not matter.
     compared = with_it - acknowledged_entries if profile.keeps_crossing_ledger else with_it
@@ -369,18 +290,8 @@ def kept_ledgers(acknowledged_entries: Floats, profile: BrokerProfile) -> Flags:
 def ledger_ends(
     entries: Floats, arrived_ms: Floats, profile: BrokerProfile, partitions: int, entry_bytes: float
 ) -> Floats:
-    """Return the ends of a topic's ledgers, in entries of all its partitions together.
-
-    Args:
-        entries: Entries of each run of positions, in order.
-        arrived_ms: Arrival time of each run's last entry, ascending.
-        profile: Source of the ledger limits, each per partition.
-        partitions: Number of partitions, which fill evenly.
-        entry_bytes: Mean size of an entry.
-
-    Returns:
-        Ends, ascending, without that of the last, open ledger.
-    """
+    """Return the ends of a topic's ledgers, in entries of all its partitions together."""
+    # Ends ascend; the last, open ledger has none. Limits are per partition, and partitions fill evenly.
     if not len(entries):
         return np.zeros(0)
     reached = np.r_[0.0, np.cumsum(entries)]
@@ -412,11 +323,9 @@ def _share_without(events: Floats) -> Floats:
     return found
 
 
-SLOTS_PER_STAY = 64
-"""Publish slots within the longest stay in a due topic: finer cells give no more information."""
+SLOTS_PER_STAY = 64  # publish slots within the longest stay in a due topic: finer cells give no more information
 SLOTS_PER_INTERVAL = 16
-LEAST_ENTRIES = 0.01
-"""Expected entries below which a topic counts as untouched, or as done."""
+LEAST_ENTRIES = 0.01  # expected entries below which a topic counts as untouched, or as done
 RELAY_BIN_MS = 15_000.0
 RELAY_PEAK_MS = 60_000.0
 """Length of the busiest minute: a relay that is behind for a shorter time stays within every guard in use. Its
@@ -426,101 +335,60 @@ beginning is found to a quarter of this length.
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Moment:
-    """The cursors, at one moment, of the due topics that have an acknowledged entry behind an unacknowledged entry.
+    """The cursors, at one moment, of the due topics that have an acknowledged entry behind an unacknowledged entry."""
 
-    Args:
-        at_ms: UTC milliseconds.
-        even: True for the evenly chosen moments, from which the mean is computed.
-        lines: For each such topic its index in `Simulation.due_lines`.
-        cursors: Cursors of these topics.
-    """
-
-    at_ms: float
-    even: bool
-    lines: tuple[int, ...]
-    cursors: tuple[Cursor, ...]
+    at_ms: float  # UTC milliseconds
+    even: bool  # true for the evenly chosen moments, from which the mean is computed
+    lines: tuple[int, ...]  # for each such topic its index in `Simulation.due_lines`
+    cursors: tuple[Cursor, ...]  # cursors of these topics
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Relay:
-    """The load of a relay by the holding topics.
+    """The load of a relay by the holding topics."""
 
-    Args:
-        held_peak_entries: Entries in holding topics at the peak, all steps together.
-        peak_hops_per_second: Hops out of tiers and the intake, in the busiest minute.
-        slot_hops_per_second: Hops out of a slot, to be done within its head start.
-        slot_entries: The fullest slot of each step; 0 for tiers.
-        at_ms: Moments `RELAY_BIN_MS` apart (more in a long history), from the first entry to the last release.
-        hops: Cumulative hops out of tiers and the intake at each moment.
-        entered: For each step, the cumulative timers that entered.
-        left: For each step, the cumulative timers that left.
-        longest_ms: The longest stay of each step.
-    """
-
-    held_peak_entries: float
-    peak_hops_per_second: float
-    slot_hops_per_second: float
-    slot_entries: tuple[float, ...]
-    at_ms: Floats
-    hops: Floats
-    entered: tuple[Floats, ...]
-    left: tuple[Floats, ...]
-    longest_ms: tuple[float, ...]
+    held_peak_entries: float  # entries in holding topics at the peak, all steps together
+    peak_hops_per_second: float  # hops out of tiers and the intake, in the busiest minute
+    slot_hops_per_second: float  # hops out of a slot, to be done within its head start
+    slot_entries: tuple[float, ...]  # the fullest slot of each step; 0 for tiers
+    at_ms: Floats  # moments `RELAY_BIN_MS` apart (more in a long history), from the first entry to the last release
+    hops: Floats  # cumulative hops out of tiers and the intake at each moment
+    entered: tuple[Floats, ...]  # for each step, the cumulative timers that entered
+    left: tuple[Floats, ...]  # for each step, the cumulative timers that left
+    longest_ms: tuple[float, ...]  # the longest stay of each step
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Simulation:
-    """The simulation of a plan on a history.
+    """The simulation of a plan on a history."""
 
-    Args:
-        plan: The plan; its partitions do not matter here.
-        timers: Timers sent.
-        entry_bytes: Mean payload.
-        first_ms: First send.
-        last_ms: Last send.
-        gaps: Gaps over time.
-        peak_pending: Entries in all due topics together, at the peak.
-        peak_topic_pending: Entries in a due topic, at the peak.
-        moments: Cursors at some moments.
-        due_lines: For each due topic the entries of its runs and the arrival time of each run's last entry, in position
-            order.
-        hops: (number of hops, timers), ascending.
-        step_entries: Entries received by each step, a timer counted at each arrival.
-        hop_rates: Rates of the hops that relays send in groups, by source step; empty if hops are not grouped.
-        move_rates: Rates of the hops out of the intake, and so of the moves into it; None: the plan has no intake.
-        moved: Timers that a shadow moves.
-        peak_stale_entries: Moved timers that are not due yet, at the peak: they stay in a broker's index of delayed
-            messages.
-        relay: Load of the relay.
-        keys: Distribution of keys over partitions.
-    """
-
-    plan: Plan
-    timers: float
-    entry_bytes: float
-    first_ms: float
-    last_ms: float
-    gaps: GapCurve
-    peak_pending: float
-    peak_topic_pending: float
-    moments: tuple[Moment, ...]
+    plan: Plan  # the plan; its partitions do not matter here
+    timers: float  # timers sent
+    entry_bytes: float  # mean payload
+    first_ms: float  # first send
+    last_ms: float  # last send
+    gaps: GapCurve  # gaps over time
+    peak_pending: float  # entries in all due topics together, at the peak
+    peak_topic_pending: float  # entries in a due topic, at the peak
+    moments: tuple[Moment, ...]  # cursors at some moments
+    # for each due topic the entries of its runs and the arrival time of each run's last entry, in position order
     due_lines: tuple[tuple[Floats, Floats], ...]
-    hops: tuple[Integers, Floats]
-    step_entries: Floats
+    hops: tuple[Integers, Floats]  # (number of hops, timers), ascending
+    step_entries: Floats  # entries received by each step, a timer counted at each arrival
+    # rates of the hops that relays send in groups, by source step; empty if hops are not grouped
     hop_rates: tuple[HopRates, ...]
+    # rates of the hops out of the intake, and so of the moves into it; None: the plan has no intake
     move_rates: HopRates | None
-    moved: float
+    moved: float  # timers that a shadow moves
+    # moved timers that are not due yet, at the peak: they stay in a broker's index of delayed messages
     peak_stale_entries: float
-    relay: Relay
-    keys: KeyShares
+    relay: Relay  # load of the relay
+    keys: KeyShares  # distribution of keys over partitions
 
 
 def at_resolution(plan: Plan, *cells: Cells) -> tuple[Cells, ...]:
-    """Coarsen the cells as far as a plan allows: finer cells cost time, and cells of a single timer hide a fixed delay.
-
-    Returns:
-        The coarse cells first, then the finer cells of bursts.
-    """
+    """Coarsen the cells as far as a plan allows, the coarsest first."""
+    # Finer cells cost time, and cells of a single timer hide a fixed delay.
     table = steps(plan)
     slots_ms = [step.slot_ms for step in table if step.kind == "slot"]
     interval_ms = min(slots_ms, default=table[-1].interval_ms)
@@ -541,25 +409,24 @@ def simulation_of(
     resolution: Resolution = CLOSE,
     keys: KeyShares = EVEN,
 ) -> Simulation:
-    """Simulate the cells under a plan.
-
-    Args:
-        plan: Any plan.
-        cells: Cells of one topic, also in parts: the coarsest first.
-        growth: Volume, as a multiple of the history's volume.
-        moments_ms: Additional moments for `Simulation.moments`, UTC milliseconds; they come last, in this order.
-        resolution: Bounds on the work.
-        keys: Distribution of keys over partitions.
-    """
+    # Cells in parts come with the coarsest first; ``moments_ms`` are further moments, and come last, in this order.
     given = (cells,) if isinstance(cells, Cells) else cells
     parts = at_resolution(plan, *given)
     flow = flow_of(plan, *parts, resolution=resolution)
     rows = rows_of(flow, *(part.slot_ms for part in parts), resolution=resolution)
-    flow = _grown(flow, growth)
+    if growth != 1.0:
+        flow = replace(
+            flow,
+            pieces=replace(flow.pieces, count=flow.pieces.count * growth),
+            step_entries=flow.step_entries * growth,
+            stays=tuple(replace(stays, count=stays.count * growth) for stays in flow.stays),
+            intake=replace(flow.intake, count=flow.intake.count * growth),
+        )
     rows = replace(rows, count=rows.count * growth)
     curve = gap_curve(rows, resolution)
     pending, topic_pending = _pending_peaks(flow, resolution.pending_moments)
     order = np.lexsort((rows.first_ms, rows.arrives_ms, rows.topic))
+    lines = [order[rows.topic[order] == line] for line in range(len(rows.topics))]
     sent = np.where(flow.acked_originals, 0.0, flow.pieces.count)
     timers = float(sent.sum())
     numbers, index = np.unique(flow.hops, return_inverse=True)
@@ -576,11 +443,12 @@ def simulation_of(
             *_moments(rows, curve, order, resolution),
             *(_moment(rows, order, float(at_ms), even=False) for at_ms in moments_ms),
         ),
-        due_lines=tuple(due_line(rows, order, line) for line in range(len(rows.topics))),
+        due_lines=tuple((rows.count[mine], np.maximum.accumulate(rows.arrived_ms[mine])) for mine in lines),
         hops=(numbers, np.bincount(index, sent, len(numbers)).astype(np.float64)),
         step_entries=flow.step_entries,
         hop_rates=hop_rates(steps(plan), flow.stays, resolution) if plan.holds_in_relay else (),
-        move_rates=rates_of_intake(flow.stays, resolution) if plan.intake else None,
+        # All timers enter through the intake.
+        move_rates=_rates_from(flow.stays, SENT, resolution.hop_places, source_is_tier=True) if plan.intake else None,
         moved=float(flow.intake.count.sum()),
         peak_stale_entries=_peak_stale_entries(flow, resolution.pending_moments) if plan.intake else 0.0,
         relay=_relay(plan, steps(plan), flow.stays, flow.intake, resolution.relay_bins),
@@ -588,43 +456,16 @@ def simulation_of(
     )
 
 
-def due_line(rows: Rows, order: Integers, line: int) -> tuple[Floats, Floats]:
-    """Return the runs of a due topic in position order: (entries, arrival time of the last entry)."""
-    mine = order[rows.topic[order] == line]
-    return rows.count[mine], np.maximum.accumulate(rows.arrived_ms[mine])
-
-
-def _grown(flow: Flow, growth: float) -> Flow:
-    if growth == 1.0:
-        return flow
-    return replace(
-        flow,
-        pieces=replace(flow.pieces, count=flow.pieces.count * growth),
-        step_entries=flow.step_entries * growth,
-        stays=tuple(replace(stays, count=stays.count * growth) for stays in flow.stays),
-        intake=replace(flow.intake, count=flow.intake.count * growth),
-    )
-
-
 def _pending_peaks(flow: Flow, moments: int) -> tuple[float, float]:
+    """Return the peaks of the timers that wait in due topics: in all together, and in any of them."""
     pieces = flow.pieces
     if not len(pieces):
         return 0.0, 0.0
     released = flow.group != DIRECT
     arrives_ms = np.where(released, flow.arrival_ms, pieces.first_ms + flow.stay_ms)
     arrived_ms = np.where(released, flow.arrival_ms, pieces.last_ms + flow.stay_ms)
-    offset_first = np.where(pieces.fixed, pieces.first_ms, 0.0)
-    offset_last = np.where(pieces.fixed, pieces.last_ms, 0.0)
-    due_low_ms, due_high_ms = pieces.low_ms + offset_first, pieces.high_ms + offset_last
-    even_ms = np.linspace(float(arrives_ms.min()), float(due_high_ms.max()), moments)
-    # A burst is fullest at the arrival of its last timer.
-    order = np.argsort(arrived_ms)
-    mass = np.cumsum(pieces.count[order])
-    marks = np.searchsorted(mass, np.linspace(0, mass[-1], moments // 4 + 1)[:-1], "left")
-    at_ms = np.unique(np.concatenate([even_ms, arrived_ms[order][marks], arrived_ms[order][marks] + 1.0]))
     topics, line = np.unique(flow.topic, return_inverse=True)
-    waiting = risen(at_ms, arrives_ms, arrived_ms, pieces.count, line, len(topics))
-    waiting -= risen(at_ms, due_low_ms, np.maximum(due_high_ms, due_low_ms), pieces.count, line, len(topics))
+    waiting = _waiting(pieces, arrives_ms, arrived_ms, moments, line, len(topics), (0.0, 1.0))
     return float(waiting.sum(axis=0).max()), float(waiting.max())
 
 
@@ -633,18 +474,31 @@ def _peak_stale_entries(flow: Flow, moments: int) -> float:
     copies = flow.pieces.take(np.flatnonzero((flow.hops > 0) & ~flow.acked_originals))
     if not len(copies):
         return 0.0
-    due_low_ms = copies.low_ms + np.where(copies.fixed, copies.first_ms, 0.0)
-    due_high_ms = np.maximum(copies.high_ms + np.where(copies.fixed, copies.last_ms, 0.0), due_low_ms)
-    # The peak is at the last send of a burst.
-    order = np.argsort(copies.last_ms)
-    mass = np.cumsum(copies.count[order])
-    marks = np.searchsorted(mass, np.linspace(0, mass[-1], moments // 4 + 1)[:-1], "left")
-    even_ms = np.linspace(float(copies.first_ms.min()), float(due_high_ms.max()), moments)
-    at_ms = np.unique(np.concatenate([even_ms, copies.last_ms[order][marks]]))
     line = np.zeros(len(copies), np.int64)
-    waiting = risen(at_ms, copies.first_ms, copies.last_ms, copies.count, line, 1)
-    waiting -= risen(at_ms, due_low_ms, due_high_ms, copies.count, line, 1)
-    return float(waiting.max())
+    return float(_waiting(copies, copies.first_ms, copies.last_ms, moments, line, 1, (0.0,)).max())
+
+
+def _waiting(
+    pieces: Pieces,
+    begins_ms: Floats,
+    ends_ms: Floats,
+    moments: int,
+    line: Integers,
+    lines: int,
+    after_ms: tuple[float, ...],
+) -> Floats:
+    """Count the timers of each line that have begun to wait and are not due, at moments."""
+    due_low_ms = pieces.low_ms + np.where(pieces.fixed, pieces.first_ms, 0.0)
+    due_high_ms = np.maximum(pieces.high_ms + np.where(pieces.fixed, pieces.last_ms, 0.0), due_low_ms)
+    # A burst is fullest when the last of it begins to wait.
+    order = np.argsort(ends_ms)
+    mass = np.cumsum(pieces.count[order])
+    marks = np.searchsorted(mass, np.linspace(0, mass[-1], moments // 4 + 1)[:-1], "left")
+    even_ms = np.linspace(float(begins_ms.min()), float(due_high_ms.max()), moments)
+    at_ms = np.unique(np.concatenate([even_ms, *(ends_ms[order][marks] + more_ms for more_ms in after_ms)]))
+    return risen(at_ms, begins_ms, ends_ms, pieces.count, line, lines) - risen(
+        at_ms, due_low_ms, due_high_ms, pieces.count, line, lines
+    )
 
 
 def _moments(rows: Rows, curve: GapCurve, order: Integers, resolution: Resolution) -> list[Moment]:
@@ -704,12 +558,21 @@ def _relay(plan: Plan, table: tuple[Step, ...], all_stays: tuple[Stays, ...], in
             fullest = float(np.bincount(release, stays.count).max())
             slot_rate = max(slot_rate, fullest * 1_000 / max(step.headstart_ms, plan.tick_ms))
         slot_entries.append(fullest)
-    at_ms = _relay_moments([stays for stays in (*all_stays, intake) if len(stays.count)], bins)
+    at_ms = np.zeros(0)  # evenly, from a bin before the first stay to a bin after the last
+    if some := [stays for stays in (*all_stays, intake) if len(stays.count)]:
+        first_ms = min(float((stays.entered_ms - stays.half_ms).min()) for stays in some)
+        last_ms = max(float((stays.released_ms + stays.half_ms).max()) for stays in some)
+        bin_ms = max(RELAY_BIN_MS, (last_ms - first_ms) / bins)
+        at_ms = np.arange(first_ms - bin_ms, last_ms + 2 * bin_ms, bin_ms)
     entered = tuple(_passed(stays, stays.entered_ms, at_ms) for stays in all_stays)
     left = tuple(_passed(stays, stays.released_ms, at_ms) for stays in all_stays)
     through = _passed(intake, intake.released_ms, at_ms)
     hops = sum((out for step, out in zip(table, left, strict=True) if step.kind == "tier"), through)
-    rate = _busiest_per_second(at_ms, hops)
+    rate = 0.0  # of the busiest minute
+    if len(at_ms):
+        bin_ms = float(at_ms[1] - at_ms[0])
+        minute = min(max(round(RELAY_PEAK_MS / bin_ms), 1), len(hops) - 1)
+        rate = float((hops[minute:] - hops[:-minute]).max() * 1_000 / (minute * bin_ms))
     return Relay(
         held_peak_entries=float((np.sum(entered, axis=0) - np.sum(left, axis=0)).max(initial=0.0)),
         peak_hops_per_second=rate,
@@ -721,24 +584,6 @@ def _relay(plan: Plan, table: tuple[Step, ...], all_stays: tuple[Stays, ...], in
         left=left,
         longest_ms=tuple(float((stays.released_ms - stays.entered_ms).max(initial=0.0)) for stays in all_stays),
     )
-
-
-def _relay_moments(all_stays: list[Stays], bins: int) -> Floats:
-    """Return evenly spaced moments, from a bin before the first stay to a bin after the last."""
-    if not all_stays:
-        return np.zeros(0)
-    first_ms = min(float((stays.entered_ms - stays.half_ms).min()) for stays in all_stays)
-    last_ms = max(float((stays.released_ms + stays.half_ms).max()) for stays in all_stays)
-    bin_ms = max(RELAY_BIN_MS, (last_ms - first_ms) / bins)
-    return np.arange(first_ms - bin_ms, last_ms + 2 * bin_ms, bin_ms)
-
-
-def _busiest_per_second(at_ms: Floats, hops: Floats) -> float:
-    if not len(at_ms):
-        return 0.0
-    bin_ms = float(at_ms[1] - at_ms[0])
-    bins = min(max(round(RELAY_PEAK_MS / bin_ms), 1), len(hops) - 1)
-    return float((hops[bins:] - hops[:-bins]).max() * 1_000 / (bins * bin_ms))
 
 
 def _passed(stays: Stays, middle_ms: Floats, at_ms: Floats) -> Floats:

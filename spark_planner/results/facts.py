@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from datetime import UTC, datetime
 from itertools import pairwise
@@ -22,61 +22,36 @@ from ..choice.constraints import TWICE, Cost, Room
 from ..choice.reasons import describe, partitions_in_words, stays
 from ..estimating import Estimated
 from ..exact.ranges import Peak
-from ..extrapolation import LEAST_DAYS, MAX_TIMERS, Continued, Trend, trend_of
+from ..extrapolation import LEAST_DAYS, MAX_TIMERS, Continued, Days, Trend, trend_of
 from ..fleet import Fleet, NativeFit
 from ..history.sampled import sample_note
-from ..job import MOSTLY, Planned, Prediction
-from ..pricing.evaluate import Evaluation
+from ..job import MOSTLY, History, Planned, Prediction
+from ..pricing.evaluate import Evaluation, Redelivered, Shadowed
 from ..summary.cells import Cells
-from ..traffic import History
 
 EDGES_MS = (
-    0,
-    MINUTE_MS,
-    10 * MINUTE_MS,
-    HOUR_MS,
-    6 * HOUR_MS,
-    DAY_MS,
-    2 * DAY_MS,
-    5 * DAY_MS,
-    10 * DAY_MS,
-    20 * DAY_MS,
-    30 * DAY_MS,
-    60 * DAY_MS,
-    90 * DAY_MS,
-    180 * DAY_MS,
-    365 * DAY_MS,
+    *(0, MINUTE_MS, 10 * MINUTE_MS, HOUR_MS, 6 * HOUR_MS),
+    *(days * DAY_MS for days in (1, 2, 5, 10, 20, 30, 60, 90, 180, 365)),
 )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DelaySpan:
-    """Timers with a delay in a span.
+    """Timers with a delay in a span."""
 
-    Args:
-        name: The span, such as ``1h to 6h``.
-        from_ms: The least delay in the span.
-        timers: Number of timers; fractional, since a cell may lie across a border.
-    """
-
-    name: str
-    from_ms: int
-    timers: float
+    name: str  # the span, such as ``1h to 6h``
+    timers: float  # number of timers; fractional, since a cell may lie across a border
 
 
 def delay_spans(cells: Cells) -> tuple[DelaySpan, ...]:
     """Return the shares of round spans, from the first with a timer to the last; timers are uniform within a cell."""
-    below = [_timers_below(cells, edge_ms) for edge_ms in EDGES_MS]
-    counts = np.diff([*below, float(cells.timers)])
-    names = [
-        "under 1m",
-        *(f"{format_duration(low)} to {format_duration(high)}" for low, high in pairwise(EDGES_MS[1:])),
-        "1 year up",
-    ]
-    spans = [
-        DelaySpan(name=name, from_ms=from_ms, timers=float(count))
-        for name, from_ms, count in zip(names, EDGES_MS, counts, strict=True)
-    ]
+    # Both ends of a cell's span are timers of it: n whole milliseconds from the least to the greatest.
+    span_ms = cells.delay_max_ms - cells.delay_min_ms + 1
+    shares = [np.clip((edge_ms - cells.delay_min_ms) / span_ms, 0.0, 1.0) for edge_ms in EDGES_MS]
+    counts = np.diff([*(float((share * cells.count).sum()) for share in shares), float(cells.timers)])
+    between = (f"{format_duration(low)} to {format_duration(high)}" for low, high in pairwise(EDGES_MS[1:]))
+    names = ["under 1m", *between, "1 year up"]
+    spans = [DelaySpan(name=name, timers=float(count)) for name, count in zip(names, counts, strict=True)]
     used = [number for number, span in enumerate(spans) if span.timers > 0]
     return tuple(spans[used[0] : used[-1] + 1]) if used else ()
 
@@ -102,28 +77,15 @@ def delay_quantile_ms(cells: Cells, share: float) -> int:
     return int(cells.delay_max_ms[order[min(int(np.searchsorted(reached, share * reached[-1])), len(order) - 1)]])
 
 
-def _timers_below(cells: Cells, edge_ms: int) -> float:
-    # Both ends of a cell's span are timers of it: n whole milliseconds from the least to the greatest.
-    span_ms = cells.delay_max_ms - cells.delay_min_ms + 1
-    shares = np.clip((edge_ms - cells.delay_min_ms) / span_ms, 0.0, 1.0)
-    return float((shares * cells.count).sum())
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Peaks:
-    """Gaps at the peak, native and under the plan: counted by the exact replay, or estimated for a larger volume.
+    """Gaps at the peak, native and under the plan: counted by the exact replay, or estimated for a larger volume."""
 
-    Args:
-        now: Gaps of a single partition under native delays.
-        then: Gaps of the plan's fullest partition.
-        known: "counted" or "estimated"; for a long history "counted at moments", with the upper bound between them.
-        confidence: 95 % confidence interval of the native gaps, as multiples of the value; the plan's upper end is
-            compared with the limit. None: the interval is unknown, or the history is complete.
-    """
-
-    now: float
-    then: float
-    known: str
+    now: float  # gaps of a single partition under native delays
+    then: float  # gaps of the plan's fullest partition
+    known: str  # "counted" or "estimated"; for a long history "counted at moments", with the upper bound between them
+    # 95 % confidence interval of the native gaps, as multiples of the value; the plan's upper end is compared with the
+    # limit. None: the interval is unknown, or the history is complete.
     confidence: tuple[float, float] | None
 
     def describe_band(self, gaps: float) -> str:
@@ -135,26 +97,16 @@ class Peaks:
 
 
 def peaks_of(planned: Planned) -> Peaks:
-    """Return the peaks of a plan, at the planned volume."""
-    confidence = planned.traffic.confidence
-    is_counted = planned.growth == 1
-    native, recommended = planned.choice.native, planned.choice.recommended.evaluation
-    return Peaks(
-        now=planned.native.replay.peak_of_total.gap_count if is_counted else native.peak_gaps,
-        then=planned.recommended.replay.peak_per_partition.gap_count
-        if is_counted
-        else recommended.peak_gaps_per_partition,
-        known=_known([planned.native.replay.peak_of_total, planned.recommended.replay.peak_per_partition])
-        if is_counted
-        else "estimated",
-        confidence=None if confidence is None else (confidence.low, confidence.high),
-    )
-
-
-def _known(peaks: Sequence[Peak]) -> str:
-    if all(peak.is_exact for peak in peaks):
-        return "counted"
-    return f"counted at moments, between them at most {', '.join(f'{peak.gap_count_limit:,}' for peak in peaks)}"
+    native, recommended, interval = planned.native.replay, planned.recommended.replay, planned.traffic.confidence
+    confidence = None if interval is None else (interval.low, interval.high)
+    if planned.growth != 1:
+        now_gaps = planned.choice.native.peak_gaps
+        then_gaps = planned.choice.recommended.evaluation.peak_gaps_per_partition
+        return Peaks(now=now_gaps, then=then_gaps, known="estimated", confidence=confidence)
+    now, then, known = native.peak_of_total, recommended.peak_per_partition, "counted"
+    if not (now.is_exact and then.is_exact):
+        known = f"counted at moments, between them at most {now.gap_count_limit:,}, {then.gap_count_limit:,}"
+    return Peaks(now=now.gap_count, then=then.gap_count, known=known, confidence=confidence)
 
 
 REPORTED_REPEATS = 0.01
@@ -173,17 +125,10 @@ def describe_copies(planned: Planned) -> str:
     )
 
 
-def copies_facts(planned: Planned) -> dict[str, Any]:
-    """Return the repeated rows as JSON."""
-    return {"repeated_rows": planned.repeated}
-
-
 def trend_in(planned: Planned) -> Trend | None:
-    """Return the trend of the history alone; None: it is too short, or a sample.
-
-    A sample has only the messages that the broker still stores: of older days only timers of long delay, which looks
-    like growth.
-    """
+    """Return the trend of the history alone; None: it is too short, or a sample."""
+    # A sample has only the messages that the broker still stores: of older days only timers of long delay, which looks
+    # like growth.
     if sample_note(planned.history.source) is not None:
         return None
     return trend_of(planned.history.cells(planned.topic))
@@ -219,7 +164,6 @@ def describe_growth(planned: Planned) -> str:
 
 
 def growth_facts(planned: Planned) -> dict[str, Any] | None:
-    """Return the trend and the days of the limits as JSON; None: unknown."""
     trend = trend_in(planned)
     if trend is None:
         return None
@@ -232,10 +176,8 @@ def growth_facts(planned: Planned) -> dict[str, Any] | None:
     }
 
 
-REPORTED_SHARE = 0.1
-"""Least share of all timers for a notice, or"""
-REPORTED_TIMES = 1.25
-"""least ratio of the fullest partition to its even share."""
+REPORTED_SHARE = 0.1  # least share of all timers for a notice, or
+REPORTED_TIMES = 1.25  # least ratio of the fullest partition to its even share
 
 
 def describe_keys(planned: Planned | Estimated) -> str:
@@ -260,7 +202,6 @@ def describe_keys(planned: Planned | Estimated) -> str:
 
 
 def key_facts(planned: Planned | Estimated) -> dict[str, Any]:
-    """Return the facts about the heaviest key as JSON."""
     heaviest = planned.keys.heaviest
     return {
         "heaviest_key": None if heaviest is None else heaviest[0],
@@ -283,7 +224,22 @@ def describe_traffic(traffic: Continued) -> list[str]:
         f" So it was continued by {counted(further, 'day')}, drawn from {days} of its own ({how}); a history of "
         f"{rounded_up(found.warm_up_ms)} would be long enough, and --as-is plans for the history alone."
     )
-    return [said, *_left_out(traffic)]
+    left_out = traffic.continuation.days
+    sentences = [said]
+    if left_out.campaigns:
+        named = ", ".join(
+            f"{datetime.fromtimestamp(at_ms / 1_000, UTC):%Y-%m-%d}" for at_ms in _campaign_days_ms(left_out)
+        )
+        sentences.append(
+            f"Not continued: the campaign of {named}, when far more was sent than in the same hours of other days. If "
+            "campaigns recur, give a history with several of them."
+        )
+    if left_out.weekly_growth:
+        sentences.append(
+            f"Its volume changes by {left_out.weekly_growth:+.0%} a week. It was continued like its last week; "
+            "--growth plans for a larger volume."
+        )
+    return sentences
 
 
 def describe_native(planned: Planned) -> list[str]:
@@ -317,7 +273,7 @@ def extrapolation_facts(traffic: Continued) -> dict[str, Any] | None:
         "continued_days": 0 if continued is None else len(continued.sources),
         "not_continued": traffic.unfit or None,
         "days_drawn_from": 0 if continued is None else len(continued.days.drawn),
-        "campaign_days_ms": [] if continued is None else _campaign_days_ms(traffic),
+        "campaign_days_ms": [] if continued is None else _campaign_days_ms(continued.days),
         "weekly_growth": 0.0 if continued is None else continued.days.weekly_growth,
         "native_gaps_times_low": None if confidence is None else confidence.low,
         "native_gaps_times_high": None if confidence is None else confidence.high,
@@ -333,43 +289,20 @@ def _alone(traffic: Continued) -> str:
             f"If timers go on being sent like this, about {found.pending:,.0f} will wait, and native delays on one "
             f"partition will leave about {counted(round(found.gaps), 'gap')} (estimated). {said}"
         )
-    match traffic.unfit:
-        case "burst":
-            return f"{said}. Plan from a history of a day or more; best, longer than its delays."
-        case "days":
-            return f"{said}: its delays are too long to continue it. Plan from a longer history."
-        case "timers":
-            return (
-                f"{said}: continued it would have more than {MAX_TIMERS:,} timers. Plan from a longer history, or from "
-                "every tenth timer with --growth 10."
-            )
-        case _:
-            return f"{said} (--as-is)."
+    return said + _UNFIT[traffic.unfit]
 
 
-def _left_out(traffic: Continued) -> list[str]:
-    assert traffic.continuation is not None
-    days = traffic.continuation.days
-    said = []
-    if days.campaigns:
-        named = ", ".join(
-            f"{datetime.fromtimestamp(at_ms / 1_000, UTC):%Y-%m-%d}" for at_ms in _campaign_days_ms(traffic)
-        )
-        said.append(
-            f"Not continued: the campaign of {named}, when far more was sent than in the same hours of other days. If "
-            "campaigns recur, give a history with several of them."
-        )
-    if days.weekly_growth:
-        said.append(
-            f"Its volume changes by {days.weekly_growth:+.0%} a week. It was continued like its last week; --growth "
-            "plans for a larger volume."
-        )
-    return said
+_UNFIT = {
+    "burst": ". Plan from a history of a day or more; best, longer than its delays.",
+    "days": ": its delays are too long to continue it. Plan from a longer history.",
+    "timers": f": continued it would have more than {MAX_TIMERS:,} timers. Plan from a longer history, or from every "
+    "tenth timer with --growth 10.",
+    "as_is": " (--as-is).",
+    "": " (--as-is).",
+}
 
 
-def _campaign_days_ms(traffic: Continued) -> list[int]:
-    assert traffic.continuation is not None
-    days = traffic.continuation.days
+def _campaign_days_ms(days: Days) -> list[int]:
     # The middle: days are counted back from the last send, and usually begin on the previous calendar day.
     return [days.begins_ms[day] + DAY_MS // 2 for day in days.campaigns]
 
@@ -411,34 +344,22 @@ class Prices:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bill:
-    """The monthly cost of a plan, at the mean volume of the history.
+    """The monthly cost of a plan, at the mean volume of the history."""
 
-    Args:
-        currency: Currency of the amounts.
-        parts: (item, amount), for every known price.
-    """
-
-    currency: str
-    parts: tuple[tuple[str, float], ...]
+    currency: str  # currency of the amounts
+    parts: tuple[tuple[str, float], ...]  # (item, amount), for every known price
 
     @property
     def total(self) -> float:
-        """Sum of the parts."""
         return math.fsum(amount for _, amount in self.parts)
 
     def said(self, amount: float) -> str:
-        """Format an amount with its currency."""
         return f"{amount:,.2f} {self.currency}"
 
 
 def monthly(evaluation: Evaluation, prices: Prices | None) -> Bill | None:
-    """Compute the monthly cost of a plan; None: no price is known.
-
-    Args:
-        evaluation: Evaluation of the plan, at the volume of interest. Its mean volume is taken as that of a month, its
-            peak of bytes on disk as that of the whole month.
-        prices: The user's prices.
-    """
+    """Compute the monthly cost of a plan; None: no price is known."""
+    # The mean volume is taken as that of a month, the peak of bytes on disk as that of the whole month.
     if prices is None or not prices.is_given:
         return None
     entries = evaluation.timers_per_day * evaluation.writes_per_timer * MONTH_DAYS
@@ -468,8 +389,7 @@ def describe_limit(planned: Planned) -> str:
     return f"Sends {what} (max_delay, --max-delay); the longest of this history is of {rounded_up(longest_ms)}."
 
 
-_CURVES = ("gaps_at_ms", "gaps")
-"""Arrays of thousands of numbers, for charts."""
+_CURVES = ("gaps_at_ms", "gaps")  # arrays of thousands of numbers, for charts
 
 
 def planned_facts(planned: Planned, prices: Prices | None = None) -> dict[str, Any]:
@@ -500,7 +420,7 @@ def planned_facts(planned: Planned, prices: Prices | None = None) -> dict[str, A
         "native_alone": None if alone is None else {"peak_gaps": _peak(alone.peak_of_total)},
         "steady_state": extrapolation_facts(planned.traffic),
         "keys": key_facts(planned),
-        "copies": copies_facts(planned),
+        "copies": {"repeated_rows": planned.repeated},
         "candidate_count": choice.considered,
         "priced_count": len(choice.candidates),
         "front": [assessed_facts(one) for one in choice.front],
@@ -519,7 +439,6 @@ def planned_facts(planned: Planned, prices: Prices | None = None) -> dict[str, A
 
 
 def history_facts(history: History) -> dict[str, Any]:
-    """Return the facts about the history, quarantine included."""
     statistic = history.statistic
     return {
         "source": history.source,
@@ -554,15 +473,11 @@ def prediction_facts(prediction: Prediction) -> dict[str, Any]:
 
 def _bill(evaluation: Evaluation, prices: Prices) -> dict[str, float]:
     bill = monthly(evaluation, prices)
-    return (
-        {}
-        if bill is None
-        else {name.replace(" ", "_"): amount for name, amount in [*bill.parts, ("total", bill.total)]}
-    )
+    parts = [] if bill is None else [*bill.parts, ("total", bill.total)]
+    return {name.replace(" ", "_"): amount for name, amount in parts}
 
 
 def assessed_facts(one: Assessed) -> dict[str, Any]:
-    """Return the facts about a candidate, with its cost and the constraints that it breaks."""
     return {**evaluation_facts(one.evaluation), **_cost(one.cost), "broken_constraints": list(one.broken)}
 
 
@@ -576,23 +491,23 @@ def _cost(cost: Cost) -> dict[str, float]:
 
 
 def evaluation_facts(evaluation: Evaluation) -> dict[str, Any]:
-    """Return the facts of an evaluation, without the curves."""
     numbers = {
         field.name: getattr(evaluation, field.name)
         for field in fields(evaluation)
         if field.name not in ("plan", *_CURVES)
     }
-    redelivered = {
-        name: asdict(numbers[name]) for name in ("redelivered", "redelivered_as_ranges", "redelivered_as_bitmap")
-    }
-    numbers["shadow"] = None if evaluation.shadow is None else asdict(evaluation.shadow)
-    derived: Mapping[str, Any] = {
+    return {
+        "scheme": describe(evaluation.plan),
+        "partitions": evaluation.plan.partitions,
+        **{
+            name: asdict(value) if isinstance(value, Redelivered | Shadowed) else value
+            for name, value in numbers.items()
+        },
         "gap_fraction": evaluation.gap_fraction,
         "timers_per_day": evaluation.timers_per_day,
         "writes_per_timer": evaluation.writes_per_timer,
+        "step_entries": list(evaluation.step_entries),
     }
-    shape = {"scheme": describe(evaluation.plan), "partitions": evaluation.plan.partitions}
-    return {**shape, **numbers, **redelivered, **derived, "step_entries": list(evaluation.step_entries)}
 
 
 def _peak(peak: Peak) -> dict[str, Any]:
@@ -607,40 +522,26 @@ def verdict(planned: Planned) -> str:
 
     If no plan keeps the gap limit, the verdict names the cause and the remedies.
     """
-    return _recommendation(planned) + _hindrance(planned) + _narrow(planned)
-
-
-def _narrow(planned: Planned) -> str:
-    """Describe a plan that keeps the limits with little room, and the remedies; empty: there is room, or it breaks
-    them.
-    """
-    limit, gaps = planned.profile.gap_limit_ranges, planned.counted_gaps
+    said = _recommendation(planned) + _hindrance(planned)
     if not planned.keeps_limits:
-        return ""
-    said = ""
+        return said
+    limit, gaps = planned.profile.gap_limit_ranges, planned.counted_gaps
     if planned.growth != 1 and peaks_of(planned).then > planned.constraints.allowed_gaps(limit):
-        said = f" The count decides, which comes to about {counted(round(gaps), 'gap')} at that volume."
-    return said + _room(gaps, limit, room=planned.gap_room, is_short_of_room=planned.is_short_of_room)
+        said += f" The count decides, which comes to about {counted(round(gaps), 'gap')} at that volume."
+    return said + _room(planned, gaps)
 
 
-def _room(gaps: float, limit: int, *, room: float, is_short_of_room: bool) -> str:
-    """Describe the remedies of little room, with a space before each sentence; empty: there is room.
-
-    Args:
-        gaps: The most gaps in a partition, at the planned volume.
-        limit: The broker's limit.
-        room: Multiple of the history's volume at which the gaps reach the limit.
-        is_short_of_room: True if the history is a burst, and `TWICE` as many timers would break the limit.
-    """
+def _room(planned: Planned | Estimated, gaps: float) -> str:
+    """Describe the remedies of little room, with a space before each sentence; empty: there is room."""
     said = ""
-    if gaps > WATCH_SHARE * limit + 1e-6:
+    if gaps > WATCH_SHARE * planned.profile.gap_limit_ranges + 1e-6:
         said += (
             f" That fits the limit, but is above the {WATCH_SHARE:.0%} of it from which gaps are a warning: for more "
             f"room plan again with --gap-fraction {WATCH_SHARE:g}."
         )
-    if is_short_of_room:
+    if planned.is_short_of_room:
         said += (
-            f" This history is SHORT, and shows one burst: {room:.2g} times as many timers at a time, or a "
+            f" This history is SHORT, and shows one burst: {planned.gap_room:.2g} times as many timers at a time, or a "
             f"second burst while the first waits, reach the limit. Plan again with --growth {TWICE:g} to have room, or "
             "from a longer history."
         )
@@ -731,13 +632,6 @@ def fleet_verdict(fleet: Fleet) -> str:
 
 
 def fleet_facts(fleet: Fleet, files: Mapping[str, str], prices: Prices | None = None) -> dict[str, Any]:
-    """Return the results for a fleet as JSON, without the curves.
-
-    Args:
-        fleet: The result of the planner.
-        files: The plan file of each topic that has a plan.
-        prices: Prices for a month's cost.
-    """
     return {
         "history": history_facts(fleet.history),
         "profile": asdict(fleet.profile),
@@ -767,12 +661,8 @@ def fleet_facts(fleet: Fleet, files: Mapping[str, str], prices: Prices | None = 
 
 def estimated_verdict(found: Estimated) -> str:
     """State the recommendation, its certainty, and the remedies if it has little room."""
-    if not found.keeps_limits:
-        return _estimated_recommendation(found)
-    limit, is_short = found.profile.gap_limit_ranges, found.is_short_of_room
-    return _estimated_recommendation(found) + _room(
-        found.peak_gaps, limit, room=found.gap_room, is_short_of_room=is_short
-    )
+    said = _estimated_recommendation(found)
+    return said + _room(found, found.peak_gaps) if found.keeps_limits else said
 
 
 def _estimated_recommendation(found: Estimated) -> str:

@@ -35,7 +35,7 @@ from ..choice.choose import HELPED, Assessed, Choice
 from ..choice.constraints import Constraints
 from ..choice.reasons import describe
 from ..exact.replay import Replay
-from ..fleet import Fleet, NativeFit, NativeGaps
+from ..fleet import Fleet, NativeFit
 from ..job import Planned
 from ..pricing.evaluate import Evaluation
 from . import tables
@@ -73,12 +73,12 @@ FRONT_CAPTION = (
 
 
 def gaps_over_time(planned: Planned) -> GapChart:
-    """Build the chart of the fullest partition, native and under the plan."""
     cells = planned.history.cells(planned.topic)
     first_ms = int(cells.publish_min_ms.min())
     native, recommended = planned.native.replay, planned.recommended.replay
     last_ms = max(int(played.gaps.grid.points_ms[-1]) for played in (native, recommended))
-    unit, unit_ms = _unit(last_ms - first_ms)
+    units = (("days", DAY_MS), ("hours", HOUR_MS), ("minutes", MINUTE_MS))
+    unit, unit_ms = next((pair for pair in units if last_ms - first_ms >= 2 * pair[1]), units[-1])
     partitions = planned.plan.own_partitions
     growth = planned.growth
     volume = "" if growth == 1 else f" Counted at this volume and multiplied by {growth:g}: gaps grow with it."
@@ -121,7 +121,6 @@ def _fullest(played: Replay) -> NDArray[np.int64]:
 
 
 def delays_figure(planned: Planned) -> Figure:
-    """Draw the shares of delays."""
     cells = planned.history.cells(planned.topic)
     bars = [
         Bar(name=span.name, share=span.timers / cells.timers, note=f"({span.timers:,.0f})")
@@ -180,125 +179,72 @@ def _choice(evaluation: Evaluation, cost_writes_per_second: float) -> Dot:
     return Dot(plan=tables.plan_label(evaluation.plan), at=(cost_writes_per_second, evaluation.peak_gaps))
 
 
-def _unit(span_ms: int) -> tuple[str, int]:
-    for name, unit_ms in (("days", DAY_MS), ("hours", HOUR_MS)):
-        if span_ms >= 2 * unit_ms:
-            return name, unit_ms
-    return "minutes", MINUTE_MS
-
-
 BY_SLIDERS = frozenset(
     {"gap_fraction", "silence_seconds", "partition_topics", "lateness_seconds", "storage_bytes", "cursor_frame"}
 )
 """Limits that depend on the setting; the other limits are kept at all settings or at none."""
-SLACK = 1e-9
-"""Tolerance for rounding errors of floats."""
-MORE = 1 + 1e-6
-"""Factor just above a limit."""
+SLACK = 1e-9  # tolerance for rounding errors of floats
+MORE = 1 + 1e-6  # factor just above a limit
 SAME = 1.001
 """The recommended plan stays unless another is cheaper by a thousandth, the accuracy of the partitions' price."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Option:
-    """A candidate at the planned volume, in numbers that do not depend on its partitions.
+    """A candidate at the planned volume, in numbers that do not depend on its partitions."""
 
-    Args:
-        name: The scheme in words.
-        window_ms: Window of a tiered plan; 0 for other plans.
-        written: Entries a second.
-        gaps: Gaps at the peak of a due topic, its partitions together; counted, if the candidate was counted.
-        stuck: Gaps of a partition that more partitions do not reduce; 0: more partitions help.
-        silence: Seconds after an unload, if a single partition had all waiting entries.
-        cursor_bytes: Bytes of a persisted cursor, if a single partition had all entries.
-        topics: Partition topics for each partition.
-        dead_letters: Partition topics of dead letters.
-        relay: 1 if the plan needs a relay, else 0.
-        late_above: Multiple of the volume above which a relay adds more lateness than allowed; None: never.
-        full_above: Multiple of the volume above which the plan needs more bytes on disk than allowed; None: never.
-        broken: Number of broken limits that no slider changes.
-    """
-
-    name: str
-    window_ms: int
-    written: float
-    gaps: float
-    stuck: float
-    silence: float
-    cursor_bytes: float
-    topics: int
-    dead_letters: int
-    relay: int
-    late_above: float | None
+    name: str  # the scheme in words
+    window_ms: int  # window of a tiered plan; 0 for other plans
+    written: float  # entries a second
+    gaps: float  # gaps at the peak of a due topic, its partitions together; counted, if the candidate was counted
+    stuck: float  # gaps of a partition that more partitions do not reduce; 0: more partitions help
+    silence: float  # seconds after an unload, if a single partition had all waiting entries
+    cursor_bytes: float  # bytes of a persisted cursor, if a single partition had all entries
+    topics: int  # partition topics for each partition
+    dead_letters: int  # partition topics of dead letters
+    relay: int  # 1 if the plan needs a relay, else 0
+    late_above: float | None  # multiple of the volume above which a relay adds more lateness than allowed; None: never
+    # multiple of the volume above which the plan needs more bytes on disk than allowed; None: never
     full_above: float | None
-    broken: int
+    broken: int  # number of broken limits that no slider changes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setting:
-    """The positions of the sliders.
+    """The positions of the sliders."""
 
-    Args:
-        growth: Multiple of the planned volume.
-        gap_fraction: See `Constraints`.
-        window_ms: Only tiered plans of this window; 0: all candidates.
-        topic_price: Price of a partition topic, entries written a second.
-    """
-
-    growth: float
-    gap_fraction: float
-    window_ms: int
-    topic_price: float
+    growth: float  # multiple of the planned volume
+    gap_fraction: float  # see `Constraints`
+    window_ms: int  # only tiered plans of this window; 0: all candidates
+    topic_price: float  # price of a partition topic, entries written a second
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Found:
-    """A candidate at a setting.
+    """A candidate at a setting."""
 
-    Args:
-        option: Index of the candidate.
-        partitions: The fewest partitions that keep gaps and silence within their limits.
-        gaps: Gaps in the fullest partition.
-        topics: Partition topics in all.
-        cost: Entries written a second, topics and relay at their prices.
-        broken: Number of limits that it breaks all the same.
-    """
-
-    option: int
-    partitions: int
-    gaps: float
-    topics: int
-    cost: float
-    broken: int
+    option: int  # index of the candidate
+    partitions: int  # the fewest partitions that keep gaps and silence within their limits
+    gaps: float  # gaps in the fullest partition
+    topics: int  # partition topics in all
+    cost: float  # entries written a second, topics and relay at their prices
+    broken: int  # number of limits that it breaks all the same
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WhatIf:
-    """The statistic of all candidates, for the page.
+    """The statistic of all candidates, for the page."""
 
-    Args:
-        options: All candidates, in their fixed order.
-        recommended: Index of the recommended candidate.
-        start: Start of the sliders: the planned values.
-        limit_ranges: See `BrokerProfile.gap_limit_ranges`.
-        gap_margin: See `Constraints`, as for the next three.
-        silence_seconds: None: no limit.
-        partition_topics: None: no limit.
-        relay_price: Entries written a second.
-        frame_bytes: The largest persisted cursor.
-        max_partitions: The most partitions of a plan.
-    """
-
-    options: tuple[Option, ...]
-    recommended: int
-    start: Setting
-    limit_ranges: int
-    gap_margin: float
-    silence_seconds: float | None
-    partition_topics: int | None
-    relay_price: float
-    frame_bytes: int
-    max_partitions: int = MAX_PARTITIONS
+    options: tuple[Option, ...]  # all candidates, in their fixed order
+    recommended: int  # index of the recommended candidate
+    start: Setting  # start of the sliders: the planned values
+    limit_ranges: int  # see `BrokerProfile.gap_limit_ranges`
+    gap_margin: float  # see `Constraints`, as for the next three
+    silence_seconds: float | None  # none: no limit
+    partition_topics: int | None  # none: no limit
+    relay_price: float  # entries written a second
+    frame_bytes: int  # the largest persisted cursor
+    max_partitions: int = MAX_PARTITIONS  # the most partitions of a plan
 
     def at(self, number: int, setting: Setting) -> Found:
         """Evaluate a candidate at a setting, with the partitions that it needs there."""
@@ -350,7 +296,6 @@ class WhatIf:
 
 
 def what_if(planned: Planned) -> WhatIf:
-    """Build the statistic of all candidates of a planner's result."""
     return statistic_of(
         planned.choice,
         planned.constraints,
@@ -363,15 +308,6 @@ def what_if(planned: Planned) -> WhatIf:
 def statistic_of(
     choice: Choice, limits: Constraints, profile: BrokerProfile, *, growth: float = 1.0, countable: int = 0
 ) -> WhatIf:
-    """Build the statistic of a choice.
-
-    Args:
-        choice: The choice, counted or not.
-        limits: The limits of the choice.
-        profile: The broker.
-        growth: Volume of the choice, as a multiple of the counted volume.
-        countable: The most gaps of a partition that a count may find.
-    """
     allowed = limits.allowed_gaps(profile.gap_limit_ranges)
     options = []
     for one in choice.candidates:
@@ -398,7 +334,12 @@ def statistic_of(
 def _option(one: Assessed, limits: Constraints, profile: BrokerProfile) -> Option:
     evaluation, lateness, storage = one.evaluation, limits.lateness_seconds, limits.storage_bytes
     plan, partitions = evaluation.plan, evaluation.plan.own_partitions
-    hops, capable = evaluation.relay_hops_per_second, float(profile.relay_hops_per_second)
+    hops, late_above = evaluation.relay_hops_per_second, None
+    if lateness is not None and hops:
+        # A relay that keeps up at its busiest adds no lateness; beyond that, lateness is not proportional to the
+        # volume.
+        keeps_up, is_late = float(profile.relay_hops_per_second) / hops, "lateness_seconds" in one.broken
+        late_above = min(keeps_up, 1 - SLACK) if is_late else max(keeps_up, 1.0)
     return Option(
         name=describe(plan),
         window_ms=plan.scheme.window_ms if isinstance(plan.scheme, Tiered) else 0,
@@ -410,36 +351,18 @@ def _option(one: Assessed, limits: Constraints, profile: BrokerProfile) -> Optio
         topics=evaluation.topics_of_a_partition,
         dead_letters=evaluation.dead_letter_topics,
         relay=int(evaluation.needs_relay),
-        late_above=None
-        if lateness is None or not hops
-        else _late_above(capable / hops, is_late="lateness_seconds" in one.broken),
+        late_above=late_above,
         full_above=None if storage is None or not evaluation.storage_bytes else storage / evaluation.storage_bytes,
         broken=sum(name not in BY_SLIDERS for name in one.broken),
     )
 
 
-def _late_above(keeps_up: float, *, is_late: bool) -> float:
-    """Return the multiple of the volume above which a relay is too late. A relay that keeps up at its busiest adds no
-    lateness; beyond that, lateness is not proportional to the volume.
-    """
-    return min(keeps_up, 1 - SLACK) if is_late else max(keeps_up, 1.0)
-
-
 def calibrated(
     estimate: float, counts: Mapping[int, int], growth: float, allowed: float, countable: int
 ) -> tuple[float, float]:
-    """Correct the estimated gaps of a due topic at the peak by the counts, so that the sliders start at the verdict.
-
-    Args:
-        estimate: Gaps by the gap law, at the planned volume.
-        counts: The most gaps of any partition, by the number of partitions, in the traffic itself.
-        growth: The planned volume, as a multiple of the traffic's volume.
-        allowed: Gaps of a partition at that volume.
-        countable: The most gaps that a count may find for it.
-
-    Returns:
-        The gaps, and the gaps of a partition that more partitions do not reduce.
-    """
+    """Correct the estimated gaps of a due topic at the peak by the counts, so that the sliders start at the verdict."""
+    # Returns the gaps, and the gaps of a partition that more partitions do not reduce. Counts are by the number of
+    # partitions, in the traffic itself; ``estimate`` and ``allowed`` are at the planned volume.
     if not counts:
         return estimate, 0.0
     fits = min((partitions for partitions, gaps in counts.items() if gaps <= countable), default=None)
@@ -454,7 +377,6 @@ def calibrated(
 
 
 def windows_ms(options: Sequence[Option]) -> list[int]:
-    """Return the windows of the candidates, ascending."""
     return sorted({one.window_ms for one in options if one.window_ms})
 
 
@@ -472,7 +394,6 @@ ROWS = (
 
 
 def sliders(statistic: WhatIf) -> Sliders:
-    """Build the four sliders, which start at the planned values."""
     start = statistic.start
     windows = [0, *windows_ms(statistic.options)]
     return Sliders(
@@ -511,7 +432,6 @@ CERTAINTY = "with 95% confidence"
 
 
 def headlines(planned: Planned, prices: Prices | None = None) -> list[Headline]:
-    """Build all three, each marked as counted or estimated."""
     peaks = peaks_of(planned)
     partitions = planned.plan.own_partitions
     where = "one partition" if partitions == 1 else f"the fullest of {partitions} partitions"
@@ -578,19 +498,32 @@ def report_page(planned: Planned, *, plan_file: str = "plan.toml", prices: Price
 
 
 def page_of(planned: Planned, *, plan_file: str = "plan.toml", prices: Prices | None = None) -> Page:
-    """Build the page as values, see `report_page`."""
+    growth, statistic = [said for said in (describe_growth(planned),) if said], planned.history.statistic
+    notices = describe_traffic(planned.traffic)
+    if left_out := sum(statistic.quarantined.values()):
+        notices.append(
+            f"{left_out:,} of {counted(statistic.rows, 'row')} of the history could not be used (see Quarantine)."
+        )
     return Page(
         title=f"timewheel plan: {planned.plan.due_topic}",
         verdict=verdict(planned),
         good=planned.keeps_limits,
         headlines=headlines(planned, prices),
-        notices=_notices(planned),
+        notices=[*notices, *filter(None, [describe_copies(planned), describe_keys(planned)])],
         figure=gap_chart(gaps_over_time(planned)),
         sections=[
-            _why(planned),
+            Section(
+                heading="Why",
+                sentences=planned.choice.reasons,
+                ranked=True,
+                tables=[tables.plans_table(planned)],
+                folds=[Fold(name="Simple rules, for comparison", table=tables.rules_table(planned))],
+            ),
             _costs(planned, prices),
-            _room(planned),
-            _what_if(planned),
+            Section(heading="Room to the limits", sentences=growth, tables=[tables.room_table(planned)]),
+            Section(heading="What if", sentences=[WITHOUT_SLIDERS])
+            if planned.plan.intake
+            else Section(heading="What if", sentences=[WHAT_IF], sliders=sliders(what_if(planned))),
             Section(
                 heading="Alternatives",
                 figure=front_figure(planned),
@@ -608,33 +541,6 @@ def page_of(planned: Planned, *, plan_file: str = "plan.toml", prices: Prices | 
     )
 
 
-def _what_if(planned: Planned) -> Section:
-    if planned.plan.intake:
-        return Section(heading="What if", sentences=[WITHOUT_SLIDERS])
-    return Section(heading="What if", sentences=[WHAT_IF], sliders=sliders(what_if(planned)))
-
-
-def _notices(planned: Planned) -> list[str]:
-    statistic = planned.history.statistic
-    said = describe_traffic(planned.traffic)
-    left_out = sum(statistic.quarantined.values())
-    if left_out:
-        said.append(
-            f"{left_out:,} of {counted(statistic.rows, 'row')} of the history could not be used (see Quarantine)."
-        )
-    return [*said, *filter(None, [describe_copies(planned), describe_keys(planned)])]
-
-
-def _why(planned: Planned) -> Section:
-    return Section(
-        heading="Why",
-        sentences=planned.choice.reasons,
-        ranked=True,
-        tables=[tables.plans_table(planned)],
-        folds=[Fold(name="Simple rules, for comparison", table=tables.rules_table(planned))],
-    )
-
-
 def _costs(planned: Planned, prices: Prices | None) -> Section:
     hops = tables.hop_table(planned.recommended.evaluation)
     shadow = shadow_table(planned.choice.recommended.evaluation)
@@ -646,11 +552,6 @@ def _costs(planned: Planned, prices: Prices | None) -> Section:
             *([] if hops is None else [Fold(name="Hops", table=hops)]),
         ],
     )
-
-
-def _room(planned: Planned) -> Section:
-    said = describe_growth(planned)
-    return Section(heading="Room to the limits", sentences=[said] if said else [], tables=[tables.room_table(planned)])
 
 
 def _made_from(planned: Planned) -> Section:
@@ -669,12 +570,19 @@ def _made_from(planned: Planned) -> Section:
 
 def _facts(planned: Planned) -> list[tuple[str, str]]:
     statistic, cells = planned.history.statistic, planned.history.cells(planned.topic)
-    volume = planned.recommended.evaluation.timers_per_day
+    volume, continued = planned.recommended.evaluation.timers_per_day, planned.traffic.continuation
+    planned_for = "this volume" if planned.growth == 1 else f"{planned.growth:g} times this volume"
+    if continued is None:
+        planned_for += ", in the time of the history"
+    else:
+        until = datetime.fromtimestamp((continued.days.end_ms + len(continued.sources) * DAY_MS) / 1_000, UTC)
+        further = counted(len(continued.sources), "day")
+        planned_for += f", and the history continued by {further}, until {until:%Y-%m-%d}"
     return [
         ("History", planned.history.source + (f", topic {planned.topic}" if planned.topic else "")),
         ("As read", f"{reading(cells).removeprefix('As read: ')} {volume:,.0f} a day."),
         ("Not used", f"{sum(statistic.quarantined.values()):,} of {counted(statistic.rows, 'row')}"),
-        ("Planned for", _planned_for(planned)),
+        ("Planned for", planned_for),
         (
             "Broker",
             f"profile {planned.profile.name}: keeps {planned.profile.gap_limit_ranges:,} gap ranges a partition "
@@ -682,16 +590,6 @@ def _facts(planned: Planned) -> list[tuple[str, str]]:
         ),
         ("Prediction", f"{planned.recommended.peak_gaps_error:+.1%} off the exact count of the peak"),
     ]
-
-
-def _planned_for(planned: Planned) -> str:
-    volume = "this volume" if planned.growth == 1 else f"{planned.growth:g} times this volume"
-    continued = planned.traffic.continuation
-    if continued is None:
-        return f"{volume}, in the time of the history"
-    until_ms = continued.days.end_ms + len(continued.sources) * DAY_MS
-    until = datetime.fromtimestamp(until_ms / 1_000, UTC)
-    return f"{volume}, and the history continued by {counted(len(continued.sources), 'day')}, until {until:%Y-%m-%d}"
 
 
 FLEET_KNOWN = (
@@ -702,12 +600,6 @@ FLEET_KNOWN = (
 
 
 def fleet_page(fleet: Fleet, pages: Mapping[str, str]) -> str:
-    """Render the page as HTML.
-
-    Args:
-        fleet: The result of the planner.
-        pages: By topic, the name of the report's file, in the same folder as this page.
-    """
     matter = [one for one in fleet.topics if one.native_fit != NativeFit.FINE]
     others = [one for one in fleet.topics if one.native_fit == NativeFit.FINE]
     rest = tables.fleet_table(fleet, others, "Topics that stay, the one nearest to its limit first")
@@ -723,22 +615,6 @@ def fleet_page(fleet: Fleet, pages: Mapping[str, str]) -> str:
             folds=[Fold(name=counted(len(others), "topic that stays", "topics that stay"), table=rest)],
         ),
     ]
-    page = Page(
-        title=f"timewheel plan: {counted(len(fleet.topics), 'topic')}",
-        verdict=fleet_verdict(fleet),
-        good=fleet.keeps_limits,
-        headlines=_headlines(fleet, matter),
-        notices=[f"No plan yet, since more topics matter than were to be planned for: {', '.join(fleet.waiting)}."]
-        if fleet.waiting
-        else [],
-        sections=sections,
-        notes=[FLEET_KNOWN],
-        commands=[("Of one topic:", dump_plan(planned.plan)) for planned in list(fleet.planned.values())[:1]],
-    )
-    return render_page(page)
-
-
-def _headlines(fleet: Fleet, matter: Sequence[NativeGaps]) -> list[Headline]:
     limit = fleet.profile.gap_limit_ranges
     worst = max(fleet.topics, key=lambda one: one.peak.gap_count)
     again = sum(one.evaluation.redelivered.worst_entries for one in fleet.topics)
@@ -748,7 +624,7 @@ def _headlines(fleet: Fleet, matter: Sequence[NativeGaps]) -> list[Headline]:
         else one.evaluation.redelivered.worst_entries
         for one in fleet.topics
     )
-    return [
+    facts = [
         Headline(
             name="Topics at risk",
             value=f"{len(matter):,}",
@@ -774,3 +650,16 @@ def _headlines(fleet: Fleet, matter: Sequence[NativeGaps]) -> list[Headline]:
             good=again < 1,
         ),
     ]
+    page = Page(
+        title=f"timewheel plan: {counted(len(fleet.topics), 'topic')}",
+        verdict=fleet_verdict(fleet),
+        good=fleet.keeps_limits,
+        headlines=facts,
+        notices=[f"No plan yet, since more topics matter than were to be planned for: {', '.join(fleet.waiting)}."]
+        if fleet.waiting
+        else [],
+        sections=sections,
+        notes=[FLEET_KNOWN],
+        commands=[("Of one topic:", dump_plan(planned.plan)) for planned in list(fleet.planned.values())[:1]],
+    )
+    return render_page(page)

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from timewheel._report.page import Table
 from timewheel.core.durations import DAY_MS, MINUTE_MS, format_duration, spelled
 from timewheel.core.plan import Plan
 from timewheel.core.plurals import counted
-from timewheel.core.steps import Step, steps
+from timewheel.core.steps import steps
 
 from ..choice.candidates import thinned
 from ..choice.choose import Assessed
-from ..choice.constraints import Constraints, max_countable
+from ..choice.constraints import Constraints
 from ..choice.reasons import TIE, describe, partitions_in_words, volume_of
 from ..estimating import Estimated
 from ..fleet import Fleet, NativeGaps
@@ -25,8 +25,7 @@ from .facts import SAID, Prices, monthly, peaks_of, reached_on, trend_in
 MAX_FRONT_ROWS = 12
 """More alternatives do not help; they are thinned evenly, and the cheapest and the one with fewest gaps stay."""
 MAX_STEP_ROWS = 12
-TIED = f"costs as much within {TIE:.0%}"
-"""Label beside the name of a tied plan."""
+TIED = f"costs as much within {TIE:.0%}"  # label beside the name of a tied plan
 _CONSTRAINTS = {
     "gap_fraction": "gaps",
     "silence_seconds": "silence",
@@ -39,13 +38,16 @@ _CONSTRAINTS = {
 }
 
 
+def _table(caption: str, columns: str, rows: Iterable[tuple[str, ...]]) -> Table:
+    """Build a table; bars separate the names of its columns."""
+    return Table(caption=caption, header=tuple(columns.split(" | ")), rows=list(rows))
+
+
 def plan_label(plan: Plan) -> str:
-    """Describe a plan in a few words, partitions included."""
     return f"{describe(plan)}, {counted(plan.partitions, 'partition') if plan.partitions else 'no partitions'}"
 
 
 def prices(constraints: Constraints) -> str:
-    """Describe the composition of a plan's cost, in words."""
     return (
         f"entries written a second, {constraints.topic_writes_per_second:g} more for each partition topic to run and "
         f"{constraints.relay_writes_per_second:g} for a relay (--topic-cost, --relay-cost)."
@@ -53,31 +55,19 @@ def prices(constraints: Constraints) -> str:
 
 
 def plans_table(planned: Planned | Estimated) -> Table:
-    """Build the table of native delays, the recommended plan and the strongest tied plan, side by side."""
-    native = planned.choice.native
+    native, limits = planned.choice.native, planned.constraints
+    today = Assessed(evaluation=native, broken=limits.broken_by(native), cost=limits.cost_of(native)).judged(
+        planned.choice.known.get(native.plan), planned.max_countable_gaps
+    )
     rows = [
-        _plan_row("today: native", native, _native_broken(planned), planned),
+        _plan_row("today: native", native, today.broken, planned),
         _plan_row("recommended", planned.choice.recommended.evaluation, planned.choice.recommended.broken, planned),
         *(_plan_row(f"{describe(one.plan)} ({TIED})", one, (), planned) for one in planned.choice.ties[:1]),
     ]
-    return Table(
-        caption="Plans: estimated, except counted figures" + at_volume(planned.growth), header=_PLAN_HEADER, rows=rows
-    )
-
-
-def _native_broken(planned: Planned | Estimated) -> tuple[str, ...]:
-    native = planned.choice.native
-    cost = planned.constraints.cost_of(native)
-    one = Assessed(evaluation=native, broken=planned.constraints.broken_by(native), cost=cost)
-    return one.judged(planned.choice.known.get(native.plan), _allowed(planned)).broken
-
-
-def _allowed(planned: Planned | Estimated) -> int:
-    return max_countable(planned.constraints.allowed_gaps(planned.profile.gap_limit_ranges), planned.growth)
+    return _table("Plans: estimated, except counted figures" + at_volume(planned.growth), _PLAN_COLUMNS, rows)
 
 
 def rules_table(planned: Planned) -> Table:
-    """Build the table of the simple rules, beside the recommended plan."""
     plans = [("recommended", planned.choice.recommended), *planned.choice.article]
     limit = max(planned.profile.gap_limit_ranges, 1)
     rows = [
@@ -94,40 +84,30 @@ def rules_table(planned: Planned) -> Table:
         )
         for name, one in plans
     ]
-    return Table(
-        caption="Simple rules for comparison, each with the partitions that it needs. Peak gaps: the fullest topic, "
+    return _table(
+        "Simple rules for comparison, each with the partitions that it needs. Peak gaps: the fullest topic, "
         "all partitions together. Counted: the fullest partition in the history. All other figures are estimated"
         + at_volume(planned.growth),
-        header=(
-            "rule",
-            "peak gaps",
-            "times the limit",
-            "counted",
-            "partitions",
-            "hops mean",
-            "topics",
-            "cost, writes/s",
-            "breaks",
-        ),
-        rows=rows,
+        "rule | peak gaps | times the limit | counted | partitions | hops mean | topics | cost, writes/s | breaks",
+        rows,
     )
 
 
 def evaluations_table(evaluations: Mapping[str, Evaluation], growth: float = 1.0) -> Table:
-    """Build a table of plans by name, all evaluated at a multiple of the history's volume."""
     rows = [
         _plan_row(name, one, ("gap_fraction",) if one.gap_fraction > 1 else ()) for name, one in evaluations.items()
     ]
-    return Table(caption="Estimated" + at_volume(growth), header=_PLAN_HEADER, rows=rows)
+    return _table("Estimated" + at_volume(growth), _PLAN_COLUMNS, rows)
 
 
 def front_table(planned: Planned | Estimated) -> Table:
-    """Build the table of the Pareto front in gaps and cost."""
     front = planned.choice.front
     rows = [
         (
             plan_label(one.evaluation.plan) + (f" ({TIED})" if one.evaluation in planned.choice.ties else ""),
-            *_cost_and_gaps(one),
+            f"{one.cost_writes_per_second:,.1f}",
+            f"{one.evaluation.peak_gaps:,.0f}",
+            f"{one.evaluation.peak_gaps_per_partition:,.0f}",
             _counted(planned, one.evaluation.plan),
             f"{one.evaluation.hops_mean:.2f}",
         )
@@ -144,14 +124,13 @@ def front_table(planned: Planned | Estimated) -> Table:
 
 def _counted(planned: Planned | Estimated, plan: Plan) -> str:
     """Format the count of a plan: counts above the limit are lower bounds, except that of the recommended plan."""
-    gaps, allowed = planned.choice.known.get(plan), _allowed(planned)
+    gaps, allowed = planned.choice.known.get(plan), planned.max_countable_gaps
     if gaps is None:
         return "-"
     return f"{gaps:,}" if gaps <= allowed or plan == planned.plan else f"over {allowed:,}"
 
 
 def room_table(planned: Planned) -> Table:
-    """Build the table of the volume at which each limit is reached, with the day if the history grows."""
     trend = trend_in(planned)
     grows = trend is not None and trend.weekly_growth > 0
     rows, unit = [], "timers a day"
@@ -169,7 +148,6 @@ def room_table(planned: Planned) -> Table:
 
 
 def quarantine_table(statistic: Statistic) -> Table | None:
-    """Build the table of rows that were rejected, or used with a remark, by reason; None: there are none."""
     said = {**statistic.quarantined, **statistic.remarked}
     if not said:
         return None
@@ -191,7 +169,6 @@ def quarantine_table(statistic: Statistic) -> Table | None:
 
 
 def prediction_table(predictions: Mapping[str, Prediction]) -> Table:
-    """Build the table of predictions from the statistic against counts of the exact replay, by name."""
     rows = []
     for name, one in predictions.items():
         evaluation, replay = one.evaluation, one.replay
@@ -209,20 +186,11 @@ def prediction_table(predictions: Mapping[str, Prediction]) -> Table:
                 f"{replay.hop_count / max(evaluation.timers, 1):.2f}",
             )
         )
-    return Table(
-        caption="Peak gaps and hops at this volume: predicted from the statistic, and counted by replaying every timer",
-        header=(
-            "plan",
-            "partitions",
-            "gaps predicted",
-            "gaps counted",
-            "error",
-            "fullest partition",
-            "of its limit",
-            "hops predicted",
-            "hops counted",
-        ),
-        rows=rows,
+    return _table(
+        "Peak gaps and hops at this volume: predicted from the statistic, and counted by replaying every timer",
+        "plan | partitions | gaps predicted | gaps counted | error | fullest partition | of its limit | "
+        "hops predicted | hops counted",
+        rows,
     )
 
 
@@ -234,12 +202,17 @@ def both(planned: Planned) -> dict[str, Prediction]:
 
 
 def hop_table(evaluation: Evaluation) -> Table | None:
-    """Build the table of timers through each holding step; None: there is no holding step, or too many for a table."""
     holding = steps(evaluation.plan)[:-1]
     if not 0 < len(holding) <= MAX_STEP_ROWS:
         return None
     rows = [
-        (_step_name(step), f"{received:,.0f}", f"{received / max(evaluation.timers, 1):.2f}")
+        (
+            f"tier of {format_duration(step.stay_ms)}"
+            if step.kind == "tier"
+            else f"ring of {step.slots} x {format_duration(step.slot_ms)}",
+            f"{received:,.0f}",
+            f"{received / max(evaluation.timers, 1):.2f}",
+        )
         for step, received in zip(holding, evaluation.step_entries, strict=True)
     ]
     rows.append(
@@ -256,22 +229,12 @@ def hop_table(evaluation: Evaluation) -> Table | None:
             f"{evaluation.writes_per_timer:.2f}",
         )
     )
-    return Table(caption="Hops on this history", header=("step", "timers", "for each timer"), rows=rows)
+    return _table("Hops on this history", "step | timers | for each timer", rows)
 
 
-_PLAN_HEADER = (
-    "plan",
-    "partitions",
-    "peak gaps",
-    "fullest partition",
-    "counted",
-    "of its limit",
-    "again after unload",
-    "silence",
-    "hops mean",
-    "hops 99 %",
-    "topics",
-    "breaks",
+_PLAN_COLUMNS = (
+    "plan | partitions | peak gaps | fullest partition | counted | of its limit | again after unload | silence | "
+    "hops mean | hops 99 % | topics | breaks"
 )
 
 
@@ -300,47 +263,32 @@ def _broken(names: Sequence[str]) -> str:
     return ", ".join(dict.fromkeys(_CONSTRAINTS[name] for name in names)) or "-"
 
 
-def _cost_and_gaps(one: Assessed) -> tuple[str, str, str]:
-    evaluation = one.evaluation
-    return (
-        f"{one.cost_writes_per_second:,.1f}",
-        f"{evaluation.peak_gaps:,.0f}",
-        f"{evaluation.peak_gaps_per_partition:,.0f}",
-    )
-
-
 def at_volume(growth: float) -> str:
     """Name the volume, to follow "estimated"."""
     return " at this volume" if growth == 1 else f" at {growth:g} times this volume"
-
-
-def _step_name(step: Step) -> str:
-    if step.kind == "tier":
-        return f"tier of {format_duration(step.stay_ms)}"
-    return f"ring of {step.slots} x {format_duration(step.slot_ms)}"
 
 
 MIB_BYTES = 1 << 20
 
 
 def cost_table(planned: Planned, prices: Prices | None = None) -> Table:
-    """Build the table of entries, bytes, disk and topics; with prices also a month's money."""
     cost = planned.constraints.cost_of
     rows: list[tuple[str, Callable[[Evaluation], str]]] = [
         ("entries written a second", lambda one: f"{cost(one).written:,.2f}"),
         ("entries written for each timer", lambda one: f"{one.writes_per_timer:.2f}"),
-        ("written a day, all copies, MiB", lambda one: f"{_a_day(one, one.written_bytes) / MIB_BYTES:,.1f}"),
+        (
+            "written a day, all copies, MiB",
+            lambda one: f"{one.written_bytes * DAY_MS / max(one.history_ms, MINUTE_MS) / MIB_BYTES:,.1f}",
+        ),
         ("on disk at the peak, all copies, MiB", lambda one: f"{one.storage_bytes / MIB_BYTES:,.1f}"),
         ("partition topics", lambda one: f"{one.partition_topics}"),
         ("relay to run", lambda one: "yes" if one.needs_relay else "no"),
         ("all in all, entries a second (topics, relay)", lambda one: f"{cost(one).writes_per_second:,.1f}"),
     ]
-    found = _table("Estimated costs" + at_volume(planned.growth), planned, rows)
-    return Table(caption=found.caption, header=found.header, rows=[*found.rows, *_money_rows(planned, prices)])
+    return _side_by_side("Estimated costs", planned, rows, _money_rows(planned, prices))
 
 
 def needs_table(planned: Planned) -> Table:
-    """Build the table of further needs of brokers and relays."""
     rows: list[tuple[str, Callable[[Evaluation], str]]] = [
         ("written in all, all copies, MiB", lambda one: f"{one.written_bytes / MIB_BYTES:,.1f}"),
         ("of that by hops, MiB", lambda one: f"{one.republished_bytes / MIB_BYTES:,.1f}"),
@@ -354,16 +302,18 @@ def needs_table(planned: Planned) -> Table:
         ("topics (partitions in all)", lambda one: f"{one.topics} ({one.partition_topics})"),
         ("consumers to run", lambda one: f"{one.consumers}"),
     ]
-    return _table("Estimated needs" + at_volume(planned.growth), planned, rows)
+    return _side_by_side("Estimated needs", planned, rows)
 
 
-def _table(caption: str, planned: Planned, rows: list[tuple[str, Callable[[Evaluation], str]]]) -> Table:
+def _side_by_side(
+    caption: str,
+    planned: Planned,
+    figures: Sequence[tuple[str, Callable[[Evaluation], str]]],
+    money: Iterable[tuple[str, ...]] = (),
+) -> Table:
     pair = (planned.choice.native, planned.choice.recommended.evaluation)
-    return Table(
-        caption=caption,
-        header=("", "today", "recommended"),
-        rows=[(name, *(said(one) for one in pair)) for name, said in rows],
-    )
+    rows = [(name, *(said(one) for one in pair)) for name, said in figures]
+    return _table(caption + at_volume(planned.growth), " | today | recommended", [*rows, *money])
 
 
 def _money_rows(planned: Planned, prices: Prices | None) -> list[tuple[str, ...]]:
@@ -378,12 +328,7 @@ def _money_rows(planned: Planned, prices: Prices | None) -> list[tuple[str, ...]
     return [*parts, ("money a month, at your prices", *(bill.said(bill.total) for bill in found))]
 
 
-def _a_day(one: Evaluation, amount: float) -> float:
-    return amount * DAY_MS / max(one.history_ms, MINUTE_MS)
-
-
 def shadow_table(evaluation: Evaluation) -> Table | None:
-    """Build the table of a shadow's effects on a history; None: the plan has no shadow."""
     shadow = evaluation.shadow
     if shadow is None:
         return None
@@ -419,49 +364,36 @@ def shadow_table(evaluation: Evaluation) -> Table | None:
 
 
 def estimated_tables(found: Estimated) -> list[Table]:
-    """Build the tables: plans side by side, alternatives, and the room to each limit."""
     rooms = [(room.limit, f"{room.times:,.2f}", f"{room.timers_per_day:,.0f}") for room in found.choice.rooms]
-    room_table = Table(
-        caption="Growth: when this plan reaches each limit (estimated)",
-        header=("limit", "times the volume planned for", "timers a day"),
-        rows=rooms,
-    )
+    growth = "Growth: when this plan reaches each limit (estimated)"
+    room_table = _table(growth, "limit | times the volume planned for | timers a day", rooms)
     return [plans_table(found), front_table(found), room_table]
 
 
 def fleet_table(fleet: Fleet, topics: Sequence[NativeGaps], caption: str) -> Table:
-    """Build a table of topics with their standing, a row for each.
-
-    Args:
-        fleet: The fleet of the topics.
-        topics: Topics of the rows, in this order.
-        caption: Caption of the table.
-    """
-    return Table(
-        caption=caption,
-        header=("topic", "timers a day", "gaps now", "of limit", "again", "what", "gaps then", "cost"),
-        rows=[_row(one, fleet.planned.get(one.topic)) for one in topics],
-    )
-
-
-def _row(one: NativeGaps, planned: Planned | None) -> tuple[str, ...]:
-    return (
-        one.topic.removeprefix("persistent://") or "(no topic)",
-        f"{one.timers_per_day:,.0f}",
-        f"{one.peak.gap_count:,}",
-        f"{one.gap_fraction:.0%}",
-        f"{one.evaluation.redelivered.worst_entries:,.0f}",
-        SAID[one.native_fit] if planned is None else _what(planned),
-        "-" if planned is None else f"{peaks_of(planned).then:,.0f}",
-        "-" if planned is None else _cost(planned),
-    )
+    rows = []
+    for one in topics:
+        own = fleet.planned.get(one.topic)
+        then = [SAID[one.native_fit], "-", "-"] if own is None else _then(own)
+        rows.append(
+            (
+                one.topic.removeprefix("persistent://") or "(no topic)",
+                f"{one.timers_per_day:,.0f}",
+                f"{one.peak.gap_count:,}",
+                f"{one.gap_fraction:.0%}",
+                f"{one.evaluation.redelivered.worst_entries:,.0f}",
+                *then,
+            )
+        )
+    return _table(caption, "topic | timers a day | gaps now | of limit | again | what | gaps then | cost", rows)
 
 
-def _what(planned: Planned) -> str:
+def _then(planned: Planned) -> list[str]:
+    plan, choice = planned.plan, planned.choice
     broken = "" if planned.keeps_limits else ", NOT within every limit"
-    return f"{describe(planned.plan)}, {partitions_in_words(planned.plan.partitions)}{broken}"
-
-
-def _cost(planned: Planned) -> str:
-    now = planned.constraints.cost_of(planned.choice.native).writes_per_second
-    return f"{now:,.1f} -> {planned.choice.recommended.cost_writes_per_second:,.1f}"
+    now = planned.constraints.cost_of(choice.native).writes_per_second
+    return [
+        f"{describe(plan)}, {partitions_in_words(plan.partitions)}{broken}",
+        f"{peaks_of(planned).then:,.0f}",
+        f"{now:,.1f} -> {choice.recommended.cost_writes_per_second:,.1f}",
+    ]

@@ -20,53 +20,38 @@ import numpy as np
 from numpy.typing import NDArray
 
 Integers = NDArray[np.int64]
+Floats = NDArray[np.float64]
+Flags = NDArray[np.bool_]
 
-CELL_LIMIT = 400_000
-"""Most cells of all topics of a history together: 32 MB, and evaluated for a plan within a second."""
-FINEST_SLOT_MS = 1_000
-"""The broker's default tick: a gap count shows nothing finer."""
+CELL_LIMIT = 400_000  # most cells of all topics of a history together: 32 MB, and evaluated for a plan within a second
+FINEST_SLOT_MS = 1_000  # the broker's default tick: a gap count shows nothing finer
 FINEST_BITS = 5
 COARSEST_BITS = 3
-BUCKET_BITS = 11
-"""Bits of any bucket: the greatest, of a delay just below 2 ** 53 ms at the finest level, is 1,567."""
+BUCKET_BITS = 11  # bits of any bucket: the greatest, of a delay just below 2 ** 53 ms at the finest level, is 1,567
 BITS_FROM_SLOT_MS = 512_000
 """Up to this slot only slots grow; then the buckets shrink first. A shorter slot is finer than any window in use."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Level:
-    """A resolution of cells.
+    """A resolution of cells."""
 
-    Args:
-        slot_ms: Length of a slot of publish times; slots start at multiples of it since 1970.
-        bits: ``2 ** bits`` buckets for each doubling of the delay.
-    """
-
-    slot_ms: int
-    bits: int
+    slot_ms: int  # length of a slot of publish times; slots start at multiples of it since 1970
+    bits: int  # ``2 ** bits`` buckets for each doubling of the delay
 
 
-def _ladder() -> tuple[Level, ...]:
-    slots_ms = [FINEST_SLOT_MS << doubling for doubling in range(38)]
-    fine = [Level(slot_ms=slot_ms, bits=FINEST_BITS) for slot_ms in slots_ms if slot_ms <= BITS_FROM_SLOT_MS]
-    thin = [Level(slot_ms=BITS_FROM_SLOT_MS, bits=bits) for bits in range(FINEST_BITS - 1, COARSEST_BITS - 1, -1)]
-    coarse = [Level(slot_ms=slot_ms, bits=COARSEST_BITS) for slot_ms in slots_ms if slot_ms > BITS_FROM_SLOT_MS]
-    return (*fine, *thin, *coarse)
-
-
-LEVELS = _ladder()
-"""From the finest to the coarsest, whose slot of more than four thousand years holds any history."""
+_SLOTS_MS = [FINEST_SLOT_MS << doubling for doubling in range(38)]
+# From the finest to the coarsest, whose slot of more than four thousand years holds any history.
+LEVELS = (
+    *(Level(slot_ms=slot_ms, bits=FINEST_BITS) for slot_ms in _SLOTS_MS if slot_ms <= BITS_FROM_SLOT_MS),
+    *(Level(slot_ms=BITS_FROM_SLOT_MS, bits=bits) for bits in range(FINEST_BITS - 1, COARSEST_BITS - 1, -1)),
+    *(Level(slot_ms=slot_ms, bits=COARSEST_BITS) for slot_ms in _SLOTS_MS if slot_ms > BITS_FROM_SLOT_MS),
+)
 
 
 def bucket_of(delay_ms: Integers, bits: int) -> Integers:
-    """Return the log-linear bucket of delays: exact below ``2 ** bits`` ms, then ``2 ** bits`` for each doubling.
-
-    Buckets of fewer bits are unions of buckets of more bits.
-
-    Args:
-        delay_ms: Not negative, below 2 ** 53.
-        bits: See `Level`.
-    """
+    """Return the log-linear bucket of delays: exact below ``2 ** bits`` ms, then ``2 ** bits`` for each doubling."""
+    # Buckets of fewer bits are unions of buckets of more bits. Delays are not negative, and below 2 ** 53.
     # frexp is exact below 2 ** 53: value = mantissa * 2 ** exponent with mantissa in [0.5, 1).
     _, exponent = np.frexp(np.maximum(delay_ms, 1).astype(np.float64))
     shift = np.maximum(exponent.astype(np.int64) - 1 - bits, 0)
@@ -192,12 +177,10 @@ class Cells:
 
 
 def bounded_together(cells: Mapping[str, Cells], limit: int) -> dict[str, Cells]:
-    """Return the same cells by topic, all at the finest common level with at most ``limit`` cells in all.
-
-    A part of a history never has more cells at a level than the whole. So a part that is bounded by the same limit is
-    never coarser than the whole will be, and the merged result does not depend on the division of a history into parts:
-    this is why all topics share a level, although a quiet topic could have a finer level.
-    """
+    """Return the same cells by topic, all at the finest common level with at most ``limit`` cells in all."""
+    # A part of a history never has more cells at a level than the whole. So a part that is bounded by the same limit is
+    # never coarser than the whole will be, and the merged result does not depend on the division of a history into
+    # parts: this is why all topics share a level, although a quiet topic could have a finer level.
     level = max((part.level for part in cells.values()), default=0)
     found = {topic: part.coarsened(level) for topic, part in cells.items()}
     while sum(map(len, found.values())) > limit and level + 1 < len(LEVELS):

@@ -15,7 +15,8 @@ Spark.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -23,10 +24,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from numpy.typing import NDArray
 from pyspark import TaskContext
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - as all of Spark's world calls it
+from pyspark.sql.pandas.types import to_arrow_schema
 
 from ..errors import EmptyHistory, NoSuchTopic, NoValidRows, SeveralTopics, StatisticUnreadable, TooManyTopics
 from ..history import columns
@@ -36,14 +37,8 @@ from .cells import CELL_LIMIT, LEVELS, Cells, bounded_together
 
 FORMAT = 2
 _NOTE = b"timewheel.statistic"
-CELLS_ARROW = pa.schema(
-    [
-        pa.field(columns.TOPIC, pa.string(), nullable=False),
-        pa.field(columns.LEVEL, pa.int32(), nullable=False),
-        *(pa.field(name, pa.int64(), nullable=False) for name in columns.FACTS),
-    ]
-)
-"""`columns.CELLS_SCHEMA` as an Arrow schema."""
+CELLS_ARROW = to_arrow_schema(columns.CELLS_SCHEMA)
+PARTS_ARROW = to_arrow_schema(columns.PARTS_SCHEMA)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -130,20 +125,31 @@ class Statistic:
         Raises:
             StatisticUnreadable: The file does not exist, or is not a statistic.
         """
-        try:
-            table = pq.read_table(str(path))
-            note = json.loads((table.schema.metadata or {})[_NOTE])
-            if note["format"] != FORMAT:
-                raise StatisticUnreadable(str(path), f"it is of format {note['format']}, not {FORMAT}")
-            return cls.of_note(table, note)
-        except (OSError, pa.ArrowException, KeyError, TypeError, ValueError) as error:
-            if isinstance(error, StatisticUnreadable):
-                raise
-            raise StatisticUnreadable(str(path), f"no statistic ({error})") from error
+        with readable(path, "no statistic"):
+            return cls.of_note(*noted_table(path, _NOTE, FORMAT))
+
+
+@contextmanager
+def readable(path: Path | str, what: str) -> Iterator[None]:
+    """Raise `StatisticUnreadable` for whatever a broken file causes."""
+    try:
+        yield
+    except StatisticUnreadable:
+        raise
+    except (OSError, pa.ArrowException, KeyError, TypeError, ValueError) as error:
+        raise StatisticUnreadable(str(path), f"{what} ({error})") from error
+
+
+def noted_table(path: Path | str, name: bytes, version: int) -> tuple[Any, dict[str, Any]]:
+    """Read a ``pyarrow.Table``, and the note of this name and format version in its metadata."""
+    table = pq.read_table(str(path))
+    note = json.loads((table.schema.metadata or {})[name])
+    if note["format"] != version:
+        raise StatisticUnreadable(str(path), f"it is of format {note['format']}, not {version}")
+    return table, note
 
 
 def cells_table(cells: Mapping[str, Cells]) -> Any:
-    """Build a ``pyarrow.Table`` of `CELLS_ARROW`: a row per cell, topics in order of their names."""
     tables = [
         pa.table(
             [pa.repeat(pa.scalar(topic), len(of)), pa.repeat(pa.scalar(of.level, pa.int32()), len(of)), *of.facts()],
@@ -155,11 +161,7 @@ def cells_table(cells: Mapping[str, Cells]) -> Any:
 
 
 def cells_by_topic(table: Any) -> dict[str, Cells]:
-    """Read the cells of a ``pyarrow.Table`` with the columns of `CELLS_ARROW`, with rows in any order.
-
-    Raises:
-        ValueError: The table has an unknown level.
-    """
+    """Read the cells of a ``pyarrow.Table`` with the columns of `CELLS_ARROW`, with rows in any order."""
     levels = table[columns.LEVEL].to_numpy()
     if len(levels) == 0:
         return {}
@@ -174,7 +176,6 @@ def cells_by_topic(table: Any) -> dict[str, Cells]:
     return found
 
 
-Integers = NDArray[np.int64]
 SAMPLES_PER_REASON = 5
 TOO_MANY_TOPICS = "too_many_topics"
 """A reason in the parts, with the topics as samples: a task that finds too many topics stops."""
@@ -182,30 +183,15 @@ BUFFER_ROWS = 262_144
 """Rows that are made into cells at once: few enough for 40 MB including numpy's temporary arrays, and enough that
 merging them into the cells so far is not most of the work.
 """
-BATCH_ROWS = 65_536
-"""Rows of a batch that a kernel returns to Spark: 5 MB."""
-PARTS_ARROW = pa.schema(
-    [
-        pa.field(columns.TASK, pa.int32(), nullable=False),
-        pa.field(columns.REASON, pa.string()),
-        pa.field(columns.SAMPLES, pa.string()),
-        *CELLS_ARROW,
-    ]
-)
-"""`columns.PARTS_SCHEMA` as an Arrow schema."""
+BATCH_ROWS = 65_536  # rows of a batch that a kernel returns to Spark: 5 MB
 
 
 @dataclass(slots=True, kw_only=True)
 class Gathered:
-    """Cells and counts of a task so far.
+    """Cells and counts of a task so far."""
 
-    Args:
-        cell_limit: The most cells, of all topics together.
-        topic_limit: The most topics.
-    """
-
-    cell_limit: int
-    topic_limit: int
+    cell_limit: int  # the most cells, of all topics together
+    topic_limit: int  # the most topics
     cells: dict[str, Cells] = field(default_factory=dict)
     quarantined: dict[str, int] = field(default_factory=dict)
     samples: dict[str, tuple[str, ...]] = field(default_factory=dict)
@@ -224,7 +210,6 @@ class Gathered:
             self.settle()
 
     def settle(self) -> None:
-        """Merge the added cells, within the limit."""
         for topic, waiting in self._waiting.items():
             own = [self.cells[topic], *waiting] if topic in self.cells else waiting
             self.cells[topic] = own[0] if len(own) == 1 else Cells.merged(own)
@@ -243,13 +228,7 @@ class Gathered:
         self.cells.clear()
         self._waiting.clear()
 
-    @property
-    def hopeless(self) -> bool:
-        """True if there are too many topics, so that no further row can help."""
-        return TOO_MANY_TOPICS in self.quarantined
-
     def parts(self, task: int) -> Iterator[Any]:
-        """Iterate over record batches of `PARTS_ARROW`."""
         if self.quarantined:
             zeros = [0] * len(self.quarantined)
             rows: dict[str, list[Any]] = {field.name: zeros for field in PARTS_ARROW}
@@ -271,40 +250,40 @@ class Gathered:
 
 def gather_rows(batches: Iterable[Any], gathered: Gathered) -> Gathered:
     """Fold rows of an assessed history (`columns.ASSESSED_SCHEMA`, the key not needed) into ``gathered``."""
-    waiting: list[Any] = []
-    waiting_rows = 0
-    for batch in batches:
-        sound = _without_quarantined(batch, gathered)
-        waiting.append(sound)
-        waiting_rows += len(sound)
-        if waiting_rows >= BUFFER_ROWS:
-            gathered.add_cells(_cells_of_rows(waiting, gathered))
-            waiting, waiting_rows = [], 0
-        if gathered.hopeless:
+    for table in _buffered(_without_quarantined(batch, gathered) for batch in batches):
+        gathered.add_cells(_cells_of_rows(table, gathered))
+        if TOO_MANY_TOPICS in gathered.quarantined:  # no further row can help
             return gathered
-    if waiting_rows:
-        gathered.add_cells(_cells_of_rows(waiting, gathered))
     gathered.settle()
     return gathered
 
 
 def gather_parts(batches: Iterable[Any], gathered: Gathered) -> Gathered:
     """Fold the results of other tasks (`columns.PARTS_SCHEMA`) into the task's cells and counts."""
-    waiting: list[Any] = []
-    waiting_rows = 0
-    for batch in batches:
-        is_cell = batch[columns.REASON].is_null()
-        for row in batch.filter(is_cell.cast(pa.int8()).to_numpy() == 0).to_pylist():
-            gathered.add_quarantined(row[columns.REASON], row[columns.COUNT], json.loads(row[columns.SAMPLES]))
-        waiting.append(batch.filter(is_cell))
-        waiting_rows += len(waiting[-1])
-        if waiting_rows >= BUFFER_ROWS:
-            gathered.add_cells(cells_by_topic(pa.Table.from_batches(waiting)))
-            waiting, waiting_rows = [], 0
-    if waiting_rows:
-        gathered.add_cells(cells_by_topic(pa.Table.from_batches(waiting)))
+    for table in _buffered(_cells_alone(batch, gathered) for batch in batches):
+        gathered.add_cells(cells_by_topic(table))
     gathered.settle()
     return gathered
+
+
+def _buffered(batches: Iterable[Any]) -> Iterator[Any]:
+    """Join batches into tables of about `BUFFER_ROWS`."""
+    waiting: list[Any] = []
+    for batch in batches:
+        waiting.append(batch)
+        if sum(map(len, waiting)) >= BUFFER_ROWS:
+            yield pa.Table.from_batches(waiting)
+            waiting = []
+    if any(map(len, waiting)):
+        yield pa.Table.from_batches(waiting)
+
+
+def _cells_alone(batch: Any, gathered: Gathered) -> Any:
+    """Return the cells of a batch; count the quarantined rows that it reports."""
+    is_cell = batch[columns.REASON].is_null()
+    for row in batch.filter(is_cell.cast(pa.int8()).to_numpy() == 0).to_pylist():
+        gathered.add_quarantined(row[columns.REASON], row[columns.COUNT], json.loads(row[columns.SAMPLES]))
+    return batch.filter(is_cell)
 
 
 def _without_quarantined(batch: Any, gathered: Gathered) -> Any:
@@ -325,8 +304,7 @@ def _without_quarantined(batch: Any, gathered: Gathered) -> Any:
     return batch if reasons.null_count == len(batch) else batch.filter(reasons.is_null())
 
 
-def _cells_of_rows(batches: list[Any], gathered: Gathered) -> dict[str, Cells]:
-    table = pa.Table.from_batches(batches)
+def _cells_of_rows(table: Any, gathered: Gathered) -> dict[str, Cells]:
     publish_ms, due_ms, size_bytes = (
         table[name].to_numpy() for name in (columns.PUBLISH_MS, columns.DUE_MS, columns.SIZE_BYTES)
     )
@@ -342,44 +320,34 @@ def _cells_of_rows(batches: list[Any], gathered: Gathered) -> dict[str, Cells]:
     }
 
 
-TOPIC_LIMIT = 64
-"""Most topics of a history by default: a column of ids given by mistake is detected early."""
-COARSEST_CELLS = 300
-"""Most cells of a topic at the coarsest level."""
+TOPIC_LIMIT = 64  # most topics of a history by default: a column of ids given by mistake is detected early
+COARSEST_CELLS = 300  # most cells of a topic at the coarsest level
 GATHERING_TASKS = 32
 """Tasks between the first tasks and the last: the last merges at most so many limits of cells, one after the other."""
-_DAMAGED = "[FAILED_READ_FILE"
-"""Start of Spark's error for a file that it cannot read during a job."""
+_DAMAGED = "[FAILED_READ_FILE"  # start of Spark's error for a file that it cannot read during a job
 
 
 def statistic_of(
     history: DataFrame, *, cell_limit: int = CELL_LIMIT, topic_limit: int = TOPIC_LIMIT, source: str = "given"
 ) -> Statistic:
-    """Run the pass.
-
-    Args:
-        history: DataFrame of `columns.ASSESSED_SCHEMA`: ``raw.transform(assessed(mapping))``.
-        cell_limit: The most cells of all topics together, at least `COARSEST_CELLS` for each possible topic.
-        topic_limit: The most topics.
-        source: The history's name for errors.
-
-    Returns:
-        The statistic, the same for the same rows with any storage and partitioning.
-
-    Raises:
-        EmptyHistory: The history has no rows.
-        NoValidRows: All rows are in quarantine.
-        WrongTimeUnit: Nearly all rows are in quarantine because of the unit of their times.
-        TooManyTopics: There are more topics than the limit.
-        HistoryUnreadable: A file is damaged or was removed.
-    """
+    # The same rows give the same statistic with any storage and partitioning.
     if topic_limit < 1:
         raise ValueError(f"topic_limit = {topic_limit}: at least 1")
     if cell_limit < COARSEST_CELLS * topic_limit:
         raise ValueError(f"cell_limit = {cell_limit}: {topic_limit} topics may need {COARSEST_CELLS * topic_limit}")
+    # The key is not needed: a key column in a columnar file is not even read.
     parts = (
-        history.transform(_handed_over)
-        .transform(_made_of_rows(cell_limit, topic_limit))
+        history.select(
+            columns.PUBLISH_MS,
+            columns.DUE_MS,
+            columns.SIZE_BYTES,
+            # Of a row in quarantine only the reason and the text are used, and its topic may be of any length.
+            F.when(F.col(columns.REASON).isNull(), F.col(columns.TOPIC)).alias(columns.TOPIC),
+            columns.REASON,
+            columns.REMARK,
+            columns.RAW,
+        )
+        .mapInArrow(_kernel(gather_rows, cell_limit, topic_limit), columns.PARTS_SCHEMA)
         .transform(_gathered_in(GATHERING_TASKS, cell_limit, topic_limit))
         .transform(_gathered_in(1, cell_limit, topic_limit))
     )
@@ -412,45 +380,23 @@ def _checked(found: Gathered, topic_limit: int) -> Statistic:
     return statistic
 
 
-def _handed_over(history: DataFrame) -> DataFrame:
-    """Select the columns for the kernel. The key is not needed: a key column in a columnar file is not even read."""
-    return history.select(
-        columns.PUBLISH_MS,
-        columns.DUE_MS,
-        columns.SIZE_BYTES,
-        # Of a row in quarantine only the reason and the text are used, and its topic may be of any length.
-        F.when(F.col(columns.REASON).isNull(), F.col(columns.TOPIC)).alias(columns.TOPIC),
-        columns.REASON,
-        columns.REMARK,
-        columns.RAW,
-    )
-
-
-def _made_of_rows(cell_limit: int, topic_limit: int) -> Any:
+def _kernel(fold: Callable[[Iterable[Any], Gathered], Gathered], cell_limit: int, topic_limit: int) -> Any:
     def kernel(batches: Iterator[Any]) -> Iterator[Any]:
-        gathered = gather_rows(batches, Gathered(cell_limit=cell_limit, topic_limit=topic_limit))
-        yield from gathered.parts(_this_task())
+        context = TaskContext.get()
+        assert context is not None  # kernels run in tasks only
+        yield from fold(batches, Gathered(cell_limit=cell_limit, topic_limit=topic_limit)).parts(context.partitionId())
 
-    return lambda frame: frame.mapInArrow(kernel, columns.PARTS_SCHEMA)
+    return kernel
 
 
 def _gathered_in(tasks: int, cell_limit: int, topic_limit: int) -> Any:
-    def kernel(batches: Iterator[Any]) -> Iterator[Any]:
-        gathered = gather_parts(batches, Gathered(cell_limit=cell_limit, topic_limit=topic_limit))
-        yield from gathered.parts(_this_task())
+    kernel = _kernel(gather_parts, cell_limit, topic_limit)
 
     # By number and not by hash: with few parts each task gets its share. More tasks than the session's shuffle
     # partitions would be started in vain.
     def transform(frame: DataFrame) -> DataFrame:
-        shuffles = int(frame.sparkSession.conf.get("spark.sql.shuffle.partitions") or 200)
-        number = min(tasks, shuffles)
+        number = min(tasks, int(frame.sparkSession.conf.get("spark.sql.shuffle.partitions") or 200))
         to = F.pmod(F.col(columns.TASK), F.lit(number))
         return frame.repartitionById(number, to).mapInArrow(kernel, columns.PARTS_SCHEMA)
 
     return transform
-
-
-def _this_task() -> int:
-    context = TaskContext.get()
-    assert context is not None  # kernels run in tasks only
-    return context.partitionId()

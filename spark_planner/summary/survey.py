@@ -16,7 +16,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Literal
@@ -24,7 +24,6 @@ from typing import Any, Literal
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from numpy.typing import NDArray
 
 from timewheel.core.durations import DAY_MS
 
@@ -32,13 +31,10 @@ from ..errors import DaysAlreadyStored, StatisticUnreadable
 from ..history import columns
 from ..history.columns import rows_by_topic
 from ..history.keys import EVEN, KeyShares
-from .cells import Cells, bounded_together
-from .statistic import Statistic, cells_table
+from .cells import Cells, Floats, Integers, bounded_together
+from .statistic import Statistic, cells_table, noted_table, readable
 
-Integers = NDArray[np.int64]
-Floats = NDArray[np.float64]
-FINEST_STEP_MS = 1_000
-"""The broker's default tick. All other steps are this step, doubled one or more times."""
+FINEST_STEP_MS = 1_000  # the broker's default tick. All other steps are this step, doubled one or more times.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -150,8 +146,7 @@ def _summed(step_ms: int, day: Integers, moment: Integers, change: Integers) -> 
     return DailyGaps(step_ms=step_ms, day=day[starts][cached], moment=moment[starts][cached], change=sums[cached])
 
 
-SURVEY_CELLS = 2_000_000
-"""Most cells of all days and topics together, after merging: 180 MB."""
+SURVEY_CELLS = 2_000_000  # most cells of all days and topics together, after merging: 180 MB
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -206,28 +201,25 @@ class Survey:
         The weights of keys are only known for the whole survey, so each day gets its share. Rows that were not used
         belong to the last day: some have no time.
         """
-        days = self.days
-        return {day: self._of_day(day, is_last=day == days[-1]) for day in days}
+        found, days = {}, self.days
+        for day in days:
+            of_day = {topic: own.where(_day_of(own) == day) for topic, own in self.statistic.cells.items()}
+            cells = {topic: own for topic, own in of_day.items() if len(own)}
+            keys = {}
+            for topic, own in cells.items():
+                whole = self.keys.get(topic, EVEN)
+                heavy = ((key, round(timers * own.timers / whole.timers)) for key, timers in whole.heavy)
+                keys[topic] = KeyShares(own.timers, tuple(heavy))
+            found[day] = Survey(
+                statistic=replace(self.statistic, cells=cells) if day == days[-1] else Statistic(cells=cells),
+                gaps={topic: self.gaps[topic].of_day(day) for topic in cells if topic in self.gaps},
+                keys=keys,
+            )
+        return found
 
-    def _of_day(self, day: int, *, is_last: bool) -> Survey:
-        cells = {topic: own.where(_day_of(own) == day) for topic, own in self.statistic.cells.items()}
-        cells = {topic: own for topic, own in cells.items() if len(own)}
-        lost = self.statistic if is_last else Statistic(cells={})
-        return Survey(
-            statistic=Statistic(
-                cells=cells, quarantined=lost.quarantined, remarked=lost.remarked, samples=lost.samples
-            ),
-            gaps={topic: self.gaps[topic].of_day(day) for topic in cells if topic in self.gaps},
-            keys={topic: _share(self.keys.get(topic, EVEN), own.timers) for topic, own in cells.items()},
-        )
 
-
-def _day_of(cells: Cells) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+def _day_of(cells: Cells) -> Integers:
     return cells.middle_ms // DAY_MS
-
-
-def _share(keys: KeyShares, timers: int) -> KeyShares:
-    return KeyShares(timers, tuple((key, round(own * timers / keys.timers)) for key, own in keys.heavy))
 
 
 def _summed_gaps(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:
@@ -353,11 +345,8 @@ def _gaps_table(gaps: Mapping[str, DailyGaps]) -> Any:
 
 
 def _read_day(path: Path) -> Survey:
-    try:
-        cells = pq.read_table(str(path))
-        note = json.loads((cells.schema.metadata or {})[_NOTE])
-        if note["format"] != FORMAT:
-            raise StatisticUnreadable(str(path), f"it is of format {note['format']}, not {FORMAT}")
+    with readable(path, "no day of a survey"):
+        cells, note = noted_table(path, _NOTE, FORMAT)
         name = path.name.removesuffix(".cells.parquet")
         day = _day_named(name)
         statistic = Statistic.of_note(cells, note)
@@ -370,10 +359,6 @@ def _read_day(path: Path) -> Survey:
                 for topic, (timers, heavy) in note["keys"].items()
             },
         )
-    except (OSError, pa.ArrowException, KeyError, TypeError, ValueError) as error:
-        if isinstance(error, StatisticUnreadable):
-            raise
-        raise StatisticUnreadable(str(path), f"no day of a survey ({error})") from error
 
 
 def _gaps_of(table: Any, day: int) -> dict[str, DailyGaps]:

@@ -18,7 +18,7 @@ from tests.support.kept import Kept
 from tests.support.own_broker import own_broker
 from tests.support.secured import Secured, secured_broker
 from timewheel.broker.admin.client import AdminClient
-from timewheel.testing.choice import BROKER_VARIABLE, BrokerKind
+from timewheel.testing.settings import BROKER_VARIABLE, BrokerKind
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -18,11 +18,6 @@ from timewheel.broker.admin.client import AdminClient
 from timewheel.core.broker_profile import AckFormat
 from timewheel.testing import LocalPulsar, eventually
 
-__all__ = [
-    "FORMATS", "CursorState", "Filled", "Listener", "Stage", "acknowledge_by_id", "backlog_of", "fill",
-    "received_again", "stage_of", "staged",
-]  # fmt: skip
-
 Flags = NDArray[np.bool_]
 
 RECEIVE_TIMEOUT_MS = 20_000
@@ -67,10 +62,7 @@ class CursorState:
     """One subscription before an unload.
 
     Args:
-        topic: With its partition, if it has any.
-        subscription: Its own.
         acknowledged: Of each entry, in position order.
-        ranges: That the broker counted.
     """
 
     topic: str
@@ -84,7 +76,6 @@ class Filled:
     """A topic with its messages.
 
     Args:
-        topic: With its partition, if it has any.
         ids: Of the messages, in position order.
         sent_ms: When each was handed to the client, UTC milliseconds.
     """
@@ -147,9 +138,7 @@ def received_again(client: Any, admin: AdminClient, state: CursorState, due: Fla
     """After an unload: receive until the broker must have delivered all that it forgot.
 
     Args:
-        client: To subscribe with.
         admin: Its backlog tells when to stop; what is counted are the messages that come.
-        state: Before the unload.
         due: Entries that are due by now; None: all.
 
     Returns:
@@ -178,11 +167,6 @@ class Listener(threading.Thread):
 
     By due times and not by the clock, so that a machine that stalls moves nothing: the state is that of a consumer
     that is up to date.
-
-    Args:
-        client: To subscribe with.
-        topic: To listen to.
-        subscription: Its own.
     """
 
     def __init__(self, client: Any, topic: str, subscription: str) -> None:

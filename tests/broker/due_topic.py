@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import threading
 import time
@@ -84,12 +85,7 @@ class Confirming:
 
 
 class Sender(Confirming):
-    """Sends timers straight into the due topic that the plan routes to, with their envelopes.
-
-    Args:
-        client: A raw client.
-        plan: Of the due topic.
-    """
+    """Sends timers straight into the due topic that the plan routes to, with their envelopes."""
 
     def __init__(self, client: Any, plan: Plan) -> None:
         super().__init__()
@@ -108,12 +104,7 @@ class Sender(Confirming):
         properties: Mapping[str, str] | None = None,
         **options: Any,
     ) -> None:
-        """Send one timer.
-
-        Args:
-            early_ms: How much earlier than the plan asks the broker is asked to deliver.
-            undelayed: Ask the broker for no delay at all.
-        """
+        """Send one timer."""
         due = self._router.to_due(due_ms, now_ms())
         topic = partition_topic(due.topic, partition)
         if topic not in self._producers:
@@ -254,6 +245,25 @@ def stored_entry(broker: Broker, topic: str, message_id: Any, *, partition: int 
     with AdminClient(broker.admin_url) as admin:
         position = EntryPosition(message_id.ledger_id(), message_id.entry_id())
         return admin.topics.entry(partition_topic(topic, partition), position)
+
+
+MAX_BYTES = 5 * 1024 * 1024
+V1: dict[str, Any] = {"type": "record", "name": "Order", "fields": [{"name": "id", "type": "string"}]}
+V2: dict[str, Any] = {**V1, "fields": [*V1["fields"], {"name": "count", "type": "int", "default": 3}]}
+"""Two versions of a schema."""
+
+
+def largest(producer: Any, own: Envelope, *, by_payload: bool = True, room: int = 0) -> bytes:
+    """Send the largest message that a client takes, but for so much, by its payload or by a property; what fills it."""
+    for less in range(room, room + 400, 2):
+        filling = os.urandom((MAX_BYTES - less) // (1 if by_payload else 2))
+        more = {} if by_payload else {"page": filling.hex()}
+        try:
+            producer.send(filling if by_payload else b"x", properties=own.properties() | more)
+        except pulsar.MessageTooBig:
+            continue
+        return filling
+    raise AssertionError("no size is taken")
 
 
 def crypto_keys(folder: Path) -> Any:

@@ -16,12 +16,9 @@ from tests.broker.shadow_stage import ShadowStage
 from timewheel.broker.protocol.entries import Entry
 from timewheel.consumers import DelayedConsumer
 from timewheel.core.clock import SystemClock
-from timewheel.shadow.machine.acked import Acked
-from timewheel.shadow.machine.stretches import stretches_of
-from timewheel.shadow.walking import entries_in
+from timewheel.shadow.machine.cursors import Acked, stretches_of
+from timewheel.shadow.stored_entries import entries_in
 from timewheel.testing import eventually
-
-__all__ = ["GOOD", "Handled", "known_by", "unacknowledged"]
 
 GOOD = "good-"
 """How the payload of a good message begins."""
@@ -30,16 +27,7 @@ TICK_MS = 1_050
 
 
 class Handled:
-    """What one consumer was given.
-
-    Attributes:
-        good: How often each.
-        odd: How often each.
-
-    Args:
-        due_ms: When all is due.
-        least_late_ms: So late the earliest may come.
-    """
+    """What one consumer was given."""
 
     def __init__(self, due_ms: int, *, least_late_ms: int = 0) -> None:
         self._due_ms = due_ms
@@ -100,10 +88,6 @@ class Handled:
 
     def await_good(self, wanted: Iterable[str], patience_s: float) -> dict[str, object]:
         """Wait for all of these; they came once each, and none early.
-
-        Args:
-            wanted: Their payloads.
-            patience_s: How late the last may come.
 
         Returns:
             Figures for the page of evidence.

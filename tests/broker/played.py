@@ -20,17 +20,13 @@ from timewheel.broker.admin.client import AdminClient
 from timewheel.client.positions import Position
 from timewheel.core.names import partition_topic
 from timewheel.core.plan import Plan
-from timewheel.demo.connecting import connect
+from timewheel.demo.player import connect, way_of
 from timewheel.demo.settings import SUBSCRIPTION
-from timewheel.demo.ways import way_of
 from timewheel.provision.provisioning import ensure
 from timewheel.testing import LocalPulsar, eventually
 from timewheel.testing.evidence.journal import Journal, now_ms
-from timewheel.testing.evidence.messages import Reported
-from timewheel.testing.evidence.predicted_gaps import arrivals_by_topic
 from timewheel.testing.evidence.recorder import Deliveries, RecordingClient
-
-__all__ = ["Played", "Sampled", "Trace", "play"]
+from timewheel.testing.evidence.trace import arrivals_by_topic
 
 PACE_S = 0.001
 """How long a publisher waits when it is ahead of its pace. What is sent in one go arrives behind a tier in one go too,
@@ -46,8 +42,6 @@ class Trace:
 
     Args:
         delays_ms: In order of sending.
-        publish_ms: All are sent within this time, at an even pace.
-        sample_ms: Between two questions to the broker.
     """
 
     delays_ms: Sequence[int]
@@ -61,10 +55,7 @@ class Sampled:
 
     Args:
         asked_ms: Before that moment, UTC milliseconds.
-        answered_ms: After it.
         gap_count: `nonContiguousDeletedMessagesRanges` of the subscription.
-        acknowledged_before: How many acknowledgements the broker had taken in before that moment, by its own count.
-        acknowledged_after: And after it.
     """
 
     asked_ms: int
@@ -79,14 +70,9 @@ class Played:
     """One plan, all of its timers handled.
 
     Args:
-        version: Of Pulsar.
-        plan: With one partition.
         sends: (sent, due) of every timer in order of sending, UTC milliseconds.
         acknowledged_ms: When the acknowledgement of each entry of the due topic had returned, UTC milliseconds; in the
             order in which they did.
-        stored_ms: When each of these entries was published to the due topic, by the publishing client's clock.
-        redelivered: Deliveries after the acknowledgement had returned.
-        events: Warnings and errors that the SDK told its hooks.
         samples: Of the due topic, in order.
     """
 
@@ -95,8 +81,6 @@ class Played:
     sends: Sequence[tuple[int, int]]
     acknowledged_ms: Mapping[Position, int]
     stored_ms: Mapping[Position, int]
-    redelivered: int
-    events: Mapping[str, Reported]
     samples: Sequence[Sampled]
 
     @property
@@ -217,8 +201,6 @@ class _Player:
             sends=list(zip(self._journal.attempted_ms, self._journal.due_ms, strict=True)),
             acknowledged_ms=dict(self._acks.returned_ms),
             stored_ms=dict(self._acks.stored_ms),
-            redelivered=self._acks.redelivered,
-            events=dict(self._journal.events),
             samples=list(self._samples),
         )
 
@@ -227,10 +209,7 @@ def play(broker: LocalPulsar, plans: Sequence[Plan], trace: Trace, folder: Path)
     """Play a trace through plans at the same time, until the last timer is acknowledged.
 
     Args:
-        broker: Where.
         plans: With one partition and a due topic of their own, the subscription `SUBSCRIPTION`.
-        trace: What.
-        folder: For the clients' logs.
     """
     with ProcessPoolExecutor(len(plans), mp_context=multiprocessing.get_context("spawn")) as processes:
         playing = [

@@ -31,15 +31,8 @@ class RelayProcess:
     """``timewheel relay run`` on one plan, or ``timewheel shadow run``; killed at the end if it still runs.
 
     Args:
-        broker: Where.
-        plan: What.
-        folder: For its files.
         relay_id: None: its own choice.
-        drain: For how long it drains at SIGTERM.
-        more: Further plan files, or options.
         connection: A connection's file, which says where and who; None: that broker, as nobody.
-        plans: A folder of plans to read instead of one file.
-        kind: Which of the two.
     """
 
     def __init__(

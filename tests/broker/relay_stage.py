@@ -60,12 +60,7 @@ def plan_of(
 
 
 class Stage(Confirming):
-    """Use it as a context manager: it makes the topics, and at its end closes what it opened and stops its relays.
-
-    Args:
-        broker: Where.
-        plan: Which topics.
-    """
+    """Use it as a context manager: it makes the topics, and at its end closes what it opened and stops its relays."""
 
     def __init__(self, broker: Broker, plan: Plan) -> None:
         super().__init__()

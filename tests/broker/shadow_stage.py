@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -18,25 +18,18 @@ from timewheel.core.clock import SystemClock
 from timewheel.core.names import parts_of
 from timewheel.core.plan import Plan, Scheme
 from timewheel.core.rng import system_random
-from timewheel.shadow.desired_state import desired_for
+from timewheel.shadow.desired_state import State, desired_for
 from timewheel.shadow.driver.inspector import TopicInspector
-from timewheel.shadow.driver.mover import Mover
-from timewheel.shadow.driver.mover_tools import MoverTools
-from timewheel.shadow.machine.states import State
+from timewheel.shadow.driver.mover import Mover, MoverTools
 from timewheel.shadow.shadow import Shadow
 from timewheel.testing import Broker, eventually
-
-__all__ = ["PlainConsumer", "ShadowStage", "moved", "shadow_plan", "staged"]
 
 
 class PlainConsumer:
     """A Shared consumer as a service has one: it handles, and acknowledges.
 
     Attributes:
-        handled: Payloads, and how often.
         lateness_ms: Of the first handling of each, by payload; due times stand behind a space in the payload.
-        messages: The first of each, by payload.
-        latest: The last of each.
     """
 
     def __init__(self, client: Any, topic: str, subscription: str = BUSINESS, **options: Any) -> None:
@@ -127,6 +120,17 @@ class ShadowStage(Stage):
         consumer = PlainConsumer(self.client, topic or self.plan.due_topic, **options)
         self._stack.callback(consumer.close)
         return consumer
+
+    def send(self, names: Iterable[object], *, due_ms: int) -> None:
+        """Messages of a plain producer of its own: the name, a space and the due time."""
+        producer = self.plain_producer()
+        for name in names:
+            producer.send_async(f"{name} {due_ms}".encode(), None, deliver_at=due_ms)
+        producer.flush()
+
+    def gaps(self) -> int:
+        """Ranges of acknowledgements in the due topic, by the broker."""
+        return sum(self.admin.topics.stats(part).subscriptions[BUSINESS].gap_count for part in self.parts())
 
     def parts(self) -> tuple[str, ...]:
         """Of the due topic."""

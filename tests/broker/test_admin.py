@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 import uuid
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import pulsar
@@ -139,25 +138,6 @@ def test_a_partitioned_topic_is_made_once_grows_and_goes(admin: AdminClient, top
     assert admin.topics.partitions(topic) is None
 
 
-def test_a_lost_partition_is_made_again(admin: AdminClient, topic: str, namespace: str) -> None:
-    admin.topics.create(topic, 2)
-    assert admin.topics.delete_unpartitioned(f"{topic}-partition-1") is True
-    assert f"{topic}-partition-1" not in admin.topics.list(namespace)
-
-    admin.topics.create_missed_partitions(topic)
-
-    eventually(lambda: f"{topic}-partition-1" in admin.topics.list(namespace))
-
-
-def test_a_topic_without_partitions_is_told_apart(admin: AdminClient, topic: str) -> None:
-    assert admin.topics.create_unpartitioned(topic) is True
-    assert admin.topics.create_unpartitioned(topic) is False
-    assert admin.topics.create(topic, 1) is False
-    assert admin.topics.partitions(topic) == 0
-    assert admin.topics.delete_unpartitioned(topic) is True
-    assert admin.topics.delete_unpartitioned(topic) is False
-
-
 def test_a_topic_in_use_is_deleted_by_force_only(admin: AdminClient, topic: str, pulsar_client: Any) -> None:
     admin.topics.create(topic, 1)
     consumer = pulsar_client.subscribe(topic, "s")
@@ -174,27 +154,6 @@ def test_a_topic_in_use_is_deleted_by_force_only(admin: AdminClient, topic: str,
     consumer = pulsar_client.subscribe(topic, "s")
     assert admin.topics.delete(topic, force=True) is True
     consumer.close()
-
-
-def test_a_terminated_topic_takes_no_more_and_still_delivers(
-    admin: AdminClient, topic: str, pulsar_client: Any
-) -> None:
-    admin.topics.create(topic, 2)
-    admin.subscriptions.create(topic, "s")
-    publish(pulsar_client, f"{topic}-partition-0", 2)
-
-    ends = admin.topics.terminate(topic)
-
-    assert sorted(ends) == [0, 1]
-    assert ends[0] == admin.topics.last_position(f"{topic}-partition-0")
-    assert (ends[0].entry, ends[1].entry) == (1, -1)
-    assert admin.topics.internal_stats(f"{topic}-partition-0").state == "Terminated"
-    with pytest.raises(pulsar.PulsarException, match="TopicTerminated"):
-        publish(pulsar_client, f"{topic}-partition-0", 1)
-    consumer = pulsar_client.subscribe(topic, "s", consumer_type=pulsar.ConsumerType.Shared)
-    assert [consumer.receive(10_000).data() for _ in range(2)] == [b"0", b"1"]
-    with suppress(pulsar.PulsarException):  # a connection that broke on a busy machine; what came has come
-        consumer.close()
 
 
 @pytest.mark.parametrize("name", ["a b%b+é€", "100%25", "q?x#y;colon:"])
@@ -218,35 +177,6 @@ def test_odd_names_reach_what_clients_call_the_same(
 
 
 # --- subscriptions
-
-
-def test_a_subscription_starts_where_it_was_told(admin: AdminClient, topic: str, pulsar_client: Any) -> None:
-    admin.topics.create(topic, 2)
-    admin.subscriptions.create(topic, "keeps-them")
-    publish(pulsar_client, f"{topic}-partition-0", 2)
-    publish(pulsar_client, f"{topic}-partition-1", 1)
-
-    assert admin.subscriptions.create(topic, "early") is True
-    assert admin.subscriptions.create(topic, "late", start="latest") is True
-    assert admin.subscriptions.create(topic, "early") is False
-
-    backlogs = {
-        name: subscription.backlog
-        for name, subscription in admin.topics.partitioned_stats(topic).total.subscriptions.items()
-    }
-    assert backlogs == {"keeps-them": 3, "early": 3, "late": 0}
-
-
-def test_a_subscription_is_completed_on_the_partitions_that_lack_it(admin: AdminClient, topic: str) -> None:
-    admin.topics.create(topic, 2)
-    admin.subscriptions.create(f"{topic}-partition-0", "s")
-    assert admin.subscriptions.list(f"{topic}-partition-1") == ()
-
-    assert admin.subscriptions.create(topic, "s") is True
-
-    assert admin.subscriptions.list(f"{topic}-partition-1") == ("s",)
-    assert admin.subscriptions.delete(topic, "s") is True
-    assert admin.subscriptions.delete(topic, "s") is False
 
 
 def test_a_subscription_on_a_missing_topic_does_not_make_the_topic(admin: AdminClient, topic: str) -> None:
@@ -424,24 +354,6 @@ def test_a_stored_entry_is_looked_at_without_consuming_it(admin: AdminClient, to
         admin.topics.entry(partition, EntryPosition(last.ledger, last.entry + 1))
     with pytest.raises(AdminMissing, match="not found"):
         admin.topics.entry(partition, EntryPosition(last.ledger + 1_000_000, 0))
-
-
-def test_a_batch_is_one_entry(admin: AdminClient, topic: str, pulsar_client: Any) -> None:
-    admin.topics.create(topic, 1)
-    partition = f"{topic}-partition-0"
-    admin.subscriptions.create(topic, "s")
-    producer = pulsar_client.create_producer(
-        partition, batching_enabled=True, batching_max_messages=3, batching_max_publish_delay_ms=60_000
-    )
-    for number in range(3):
-        producer.send_async(str(number).encode(), None)
-    producer.flush()
-    producer.close()
-
-    entry = admin.topics.entry(partition, admin.topics.last_position(partition))
-
-    assert entry.batch_messages == 3
-    assert entry.position.entry == 0
 
 
 # --- brokers

@@ -9,12 +9,13 @@ import subprocess
 import sys
 import threading
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
-from tests.broker.due_topic import SUBSCRIPTION, Events, Handled, backlog, make_topic, now_ms, running
+from tests.broker.due_topic import SUBSCRIPTION, Handled, backlog, make_topic, now_ms, running
 from tests.broker.test_cancel import SCHEMES, plan_on, provisioned
 from tests.broker.test_retry import left, retrying
 from tests.support.threads import StartedThreads
@@ -35,13 +36,8 @@ from timewheel.consumers.inbox import MemoryInbox, SqliteInbox
 from timewheel.core.errors import ClientMisuse
 from timewheel.core.plan import Plan
 from timewheel.core.planfile import save_plan
-from timewheel.errors import InboxUnavailable
 from timewheel.producers import DelayedProducer
 from timewheel.testing import Broker, eventually
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
 
 WAIT_S = 60
 SECOND = dt.timedelta(seconds=1)
@@ -275,44 +271,6 @@ def test_a_timer_whose_copies_reach_two_replicas_is_handled_by_one(
     for inbox in inboxes:
         inbox.close()
     assert handled.times == Counter(names)
-
-
-def test_after_a_restart_it_is_remembered(client: Any, pulsar_broker: Broker, raw_plan: Plan) -> None:
-    inbox = MemoryInbox()
-    send_each(client, raw_plan, "t")
-    for skipped in range(2):
-        handled = Handled()
-        consumer = DelayedConsumer(client, raw_plan, SUBSCRIPTION, inbox=inbox)
-        with running(consumer, handled):
-            eventually(lambda: backlog(pulsar_broker, raw_plan.due_topic) == 0, WAIT_S)
-        assert (consumer.counts.skipped, handled.times.total()) == (skipped, 1 - skipped)
-        send_each(client, raw_plan, "t")
-
-
-class Sometimes(MemoryInbox):
-    """Away for the first claims."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.away = 3
-
-    def claim(self, key: str, owner: str, lease_ms: int) -> Any:
-        self.away -= 1
-        if self.away >= 0:
-            raise InboxUnavailable("the store", "it is away", "wait")
-        return super().claim(key, owner, lease_ms)
-
-
-def test_a_store_that_is_away_costs_time_and_no_timer(client: Any, pulsar_broker: Broker, raw_plan: Plan) -> None:
-    events, handled = Events(), Handled()
-    send_each(client, raw_plan, "t")
-    consumer = DelayedConsumer(client, raw_plan, SUBSCRIPTION, inbox=Sometimes(), hooks=(events,))
-    with running(consumer, handled):
-        eventually(lambda: backlog(pulsar_broker, raw_plan.due_topic) == 0, WAIT_S)
-        assert consumer.counts.postponed == 3
-    assert handled.times == Counter(["t"])
-    told: list[Any] = [event.fields["count"] for event in events.named("inbox_did_not_answer")]
-    assert (told[0], sum(told)) == (1, 3), "at once, and then together"
 
 
 class Tenants(Middleware):

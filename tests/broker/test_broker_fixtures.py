@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.support.docker_engine import Engine, local_broker, point_at
+from tests.support.processes import ran
 from timewheel.testing import pulsar_service
 from timewheel.testing.maven import broker_jars, find_java
 from timewheel.testing.plugin import skipped_or_failed
@@ -18,8 +19,6 @@ from timewheel.testing.settings import version_asked_for
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-    import pytest
 
     from timewheel.testing import Broker
 
@@ -37,7 +36,7 @@ def run_users_test(folder: Path, **environment: str) -> subprocess.CompletedProc
     # PYTHONPATH: a checkout beside the one that is installed is tested with its own code.
     kept = {name: os.environ[name] for name in ("HOME", "LANG", "PYTHONPATH") if name in os.environ}
     (folder / "bin").mkdir()
-    return subprocess.run(
+    return ran(
         [sys.executable, "-m", "pytest", "-rs", "-p", "no:cacheprovider", "test_mine.py"],
         cwd=folder,
         env={
@@ -47,10 +46,7 @@ def run_users_test(folder: Path, **environment: str) -> subprocess.CompletedProc
             "DOCKER_HOST": f"unix://{folder / 'no-engine.sock'}",
             **environment,
         },
-        capture_output=True,
-        text=True,
         timeout=120,
-        check=False,
     )
 
 
@@ -67,9 +63,9 @@ def test_the_fixtures_give_a_broker_of_the_version_asked_for(
 def test_without_a_broker_a_run_by_hand_skips_and_one_in_ci_fails_with_the_reason(
     tmp_path: Path, variables: dict[str, str], ends: tuple[int, str]
 ) -> None:
-    ran = run_users_test(tmp_path, **variables)
-    assert (ran.returncode, ends[1] in ran.stdout) == (ends[0], True), ran.stdout
-    assert "apt install maven" in ran.stdout
+    ended = run_users_test(tmp_path, **variables)
+    assert (ended.returncode, ends[1] in ended.stdout) == (ends[0], True), ended.stdout
+    assert "apt install maven" in ended.stdout
 
 
 def test_a_given_broker_is_used_and_left_running(pulsar_broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,8 +16,8 @@ from tests.broker.due_topic import SUBSCRIPTION, Events, Handled, Sender, backlo
 from tests.support.manual_clock import ManualClock
 from timewheel.broker.admin.client import AdminClient
 from timewheel.consumers import DelayedConsumer
-from timewheel.consumers.calendar.rolling_source import RollingSource
-from timewheel.consumers.calendar.rolling_topics import MAX_VISITS, open_ahead_ms, rest_ms
+from timewheel.consumers.rolling_topics import MAX_VISITS, open_ahead_ms, rest_ms
+from timewheel.consumers.source import RollingSource
 from timewheel.core.durations import DAY_MS, HOUR_MS, MINUTE_MS
 from timewheel.core.envelope import Envelope
 from timewheel.core.errors import TopologyError
@@ -30,7 +30,6 @@ from timewheel.testing import Broker, eventually
 if TYPE_CHECKING:
     from tests.broker.conftest import Connect
     from timewheel.hooks import Event
-    from timewheel.testing import Broker
 
 
 START_MS = 1_767_225_600_000  # 2026-01-01T00:00:00Z
@@ -343,17 +342,6 @@ def test_a_keeper_rolls_now_and_then_and_says_what_happened(admin: AdminClient, 
     assert [(event.name, event.level) for event in stuck] == [("calendar_topic_stuck", "warning")], "once"
 
 
-def test_a_keeper_survives_a_broker_that_does_not_answer(plan: Plan) -> None:
-    events: list[Event] = []
-    clock = ManualClock(START_MS)
-    with AdminClient("http://127.0.0.1:1", retry_for_s=0) as nobody:
-        keeper = CalendarRoller(nobody, plan, clock, hooks=(events.append,))
-        assert keeper.tick() is None
-        clock.advance(MINUTE_MS)
-        assert keeper.tick() is None
-    assert [event.name for event in events] == ["calendar_roll_failed"] * 2
-
-
 INTERVAL_MS = 2_000
 
 
@@ -381,7 +369,7 @@ def make_calendar(broker: Broker, plan: Plan, first_ms: int, last_ms: int) -> di
 
 
 def open_topics(consumer: DelayedConsumer) -> tuple[str, ...]:
-    source = consumer._resources._source
+    source = consumer._source
     assert isinstance(source, RollingSource)
     return source.open_topics
 

@@ -6,7 +6,6 @@ import asyncio
 import datetime as dt
 import random
 import signal
-import subprocess
 import threading
 import time
 from collections import Counter, defaultdict
@@ -15,38 +14,35 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pulsar
 import pytest
 
+from tests.broker.conftest import Connect
 from tests.broker.due_topic import SUBSCRIPTION, Events, Handled, ShiftedClock, left_in, now_ms, running
 from tests.support.checkout import ROOT
+from tests.support.processes import ran
 from tests.support.reschedule_worker import NEW, arguments
 from tests.support.through import Through
 from tests.support.wrong_cuts import step_unasked
 from timewheel.broker.admin import AdminClient
 from timewheel.broker.admin.policies import SIZE_QUOTA, BacklogQuota
 from timewheel.consumers import AsyncDelayedConsumer, DelayedConsumer, DelayedMessage
-from timewheel.consumers.receiving import questions
-from timewheel.core.cancel_policy import Cancel
+from timewheel.consumers import receiver as questions
 from timewheel.core.cancellations import Answer, CancelResult
 from timewheel.core.clock import SystemClock
 from timewheel.core.durations import MINUTE_MS, SECOND_MS
 from timewheel.core.envelope import Envelope
 from timewheel.core.errors import BadArgument, CancelRefused, TimewheelError, TopologyError
 from timewheel.core.names import RELAY_SUBSCRIPTION, Names, partition_topic
-from timewheel.core.plan import Calendar, Native, Plan, Ring, Scheme, Tiered, Wheel
+from timewheel.core.plan import Calendar, Cancel, Native, Plan, Ring, Scheme, Tiered, Wheel
 from timewheel.core.planfile import save_plan
 from timewheel.core.topology import topology
 from timewheel.errors import CancelFailed
 from timewheel.producers import AsyncDelayedProducer, DelayedProducer, Timer
 from timewheel.provision import FormerTopics, ensure
 from timewheel.testing import Broker, eventually
-
-if TYPE_CHECKING:
-    from tests.broker.conftest import Connect
-
 
 SOON = dt.timedelta(seconds=4)
 WAIT_S = 60
@@ -190,10 +186,10 @@ def test_cancels_that_were_made_before_a_consumer_began_are_honoured_by_each_sub
         assert dict(handled.times) == {"t3": 1, "t4": 1, "t5": 1}
 
 
-def test_a_timer_that_replaces_itself_comes_once_as_the_last_one(
+def test_what_is_replaced_moved_or_cancelled_as_a_group_comes_once_as_the_last_one_or_not_at_all(
     client: Any, pulsar_broker: Broker, plan: Plan
 ) -> None:
-    last: list[bytes] = []
+    came: defaultdict[str | None, list[tuple[bytes, int | None]]] = defaultdict(list)
     with DelayedProducer(client, plan) as producer:
         ended = threading.Semaphore(0)
         for number in range(20):
@@ -210,48 +206,35 @@ def test_a_timer_that_replaces_itself_comes_once_as_the_last_one(
         producer.send_async(b"last", told, deliver_after=SOON, timer_id="debounced", replace=True)
         assert ended.acquire(timeout=WAIT_S)
         assert errors == [None]
-    consumer = DelayedConsumer(client, plan, SUBSCRIPTION)
-    with running(consumer, lambda message: last.append(message.data())):
-        eventually(lambda: nothing_is_left(pulsar_broker, plan), WAIT_S)
-        assert consumer.counts.cancelled == 20
-    assert last == [b"last"]
 
-
-def test_a_rescheduled_timer_comes_at_its_new_time_only(client: Any, pulsar_broker: Broker, plan: Plan) -> None:
-    came: list[tuple[bytes, int]] = []
-    with DelayedProducer(client, plan) as producer:
         first = producer.send(b"first", deliver_after=dt.timedelta(seconds=3), timer_id="moved")
         second = producer.reschedule(first, b"second", deliver_after=dt.timedelta(seconds=5))
         third = producer.reschedule(second, b"third", deliver_after=dt.timedelta(seconds=4))
         assert first.generation < second.generation < third.generation
-        assert [timer.superseded and timer.superseded.answer for timer in (first, second, third)] == [
-            None,
-            Answer.CERTAIN,
-            Answer.CERTAIN,
-        ]
+        answers = [timer.superseded and timer.superseded.answer for timer in (first, second, third)]
+        assert answers == [None, Answer.CERTAIN, Answer.CERTAIN]
         with pytest.raises(CancelRefused, match="was sent to"):
             producer.reschedule(third._replace(due_topic="persistent://public/default/other"), b"")
-    with running(
-        DelayedConsumer(client, plan, SUBSCRIPTION), lambda message: came.append((message.data(), message.generation))
-    ):
-        eventually(lambda: nothing_is_left(pulsar_broker, plan), WAIT_S)
-    assert came == [(b"third", third.generation)]
 
-
-def test_one_cut_off_cancels_a_whole_group_and_not_what_joins_it_later(
-    client: Any, pulsar_broker: Broker, plan: Plan
-) -> None:
-    handled = Handled()
-    with DelayedProducer(client, plan) as producer:
         for number in range(40):
             group = "order 7" if number % 2 else "order 8"
             producer.send(b"x", deliver_after=SOON, timer_id=f"t{number}", group=group)
-        cancelled = producer.cancel_group("order 7")
-        producer.send(b"x", deliver_after=SOON, timer_id="later", group="order 7")
-    assert cancelled.answer is Answer.UNSEEN
-    with running(DelayedConsumer(client, plan, SUBSCRIPTION), handled):
+        assert producer.cancel_group("order 7").answer is Answer.UNSEEN
+        producer.send(b"x", deliver_after=SOON, timer_id="joined later", group="order 7")
+
+    def handle(message: DelayedMessage) -> None:
+        came[message.timer_id].append((message.data(), message.generation))
+
+    consumer = DelayedConsumer(client, plan, SUBSCRIPTION)
+    with running(consumer, handle):
         eventually(lambda: nothing_is_left(pulsar_broker, plan), WAIT_S)
-    assert dict(handled.times) == {**{f"t{number}": 1 for number in range(0, 40, 2)}, "later": 1}
+        assert consumer.counts.cancelled == 20 + 2 + 20
+    assert [data for data, _ in came.pop("debounced")] == [b"last"]
+    assert came.pop("moved") == [(b"third", third.generation)]
+    assert {name: len(each) for name, each in came.items()} == {
+        **{f"t{number}": 1 for number in range(0, 40, 2)},
+        "joined later": 1,
+    }
 
 
 def test_the_asyncio_producer_cancels_and_replaces_as_well(client: Any, pulsar_broker: Broker, plan: Plan) -> None:
@@ -573,7 +556,7 @@ def test_killed_between_the_new_timer_and_the_cut_off_of_the_old_both_live_until
     with DelayedProducer(client, plan) as producer:
         older = producer.send(b"old", deliver_at=now_ms() + 15 * SECOND_MS, timer_id="moved")
         command = arguments(pulsar_broker.service_url, str(tmp_path / "plan.toml"), older, older.due_ms + SECOND_MS)
-        killed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+        killed = ran(command, cwd=ROOT)
         assert killed.returncode == -signal.SIGKILL, killed.stderr
         if repeats:
             again = producer.reschedule(older, b"again", deliver_at=older.due_ms)

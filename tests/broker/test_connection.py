@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 from urllib.parse import urlsplit
 
 import psutil
@@ -22,28 +22,25 @@ import tomli_w
 
 from tests.broker.relay_service import RelayProcess
 from tests.broker.relay_stage import Stage, plan_of
+from tests.conftest import Evidence
 from tests.support.command_line import timewheel, well
 from tests.support.oauth2_server import SECRET, OAuth2Server, oauth2_server
+from tests.support.processes import ran
 from tests.support.secured import Secured
 from tests.support.tokens import token_for
 from timewheel.broker.admin import AdminClient
 from timewheel.cli.connecting import Access, ConnectionOptions
 from timewheel.client.port_probe import mistake_in
-from timewheel.core.cancel_policy import Cancel
 from timewheel.core.connection_file import load_connection
 from timewheel.core.durations import HOUR_MS
 from timewheel.core.errors import AdminDenied
-from timewheel.core.plan import Plan, Tiered
+from timewheel.core.plan import Cancel, Plan, Tiered
 from timewheel.core.planfile import save_plan
 from timewheel.errors import AdminUnreachable, BrokerLost, BrokerUnreachable, TimewheelError
 from timewheel.hooks import Event
 from timewheel.provision.provisioning import ensure
 from timewheel.testing import Broker, eventually
 from timewheel.testing.ports import free_ports
-
-if TYPE_CHECKING:
-    from tests.conftest import Evidence
-
 
 WAYS = ("token", "token_file", "certificate", "oauth2")
 
@@ -96,10 +93,6 @@ def who(secured: Secured, issuer: OAuth2Server, tmp_path: Path) -> Callable[...,
     return write
 
 
-def run(*arguments: str, timeout_s: float = 60) -> subprocess.CompletedProcess[str]:
-    return timewheel(*arguments, timeout=timeout_s)
-
-
 def shown(relay: RelayProcess) -> str:
     """All that others can see of it: log, pages, command lines."""
     family = [psutil.Process(relay.process.pid), *psutil.Process(relay.process.pid).children(recursive=True)]
@@ -116,7 +109,7 @@ def test_relay_and_commands_are_who_the_file_says_and_show_nothing_of_it(
     more = ["--processes", "2"] if way == "token" else []
     with Stage(secured.broker, plan_of()) as stage:
         save_plan(stage.plan, tmp_path / "plan.toml")
-        ensured = well(run("topics", "ensure", str(tmp_path / "plan.toml"), "--connection", str(me.file)))
+        ensured = well(timewheel("topics", "ensure", str(tmp_path / "plan.toml"), "--connection", str(me.file)))
         with RelayProcess(secured.broker, stage.plan, tmp_path, connection=me.file, more=more) as relay:
             relay.await_ready()
             stage.hold([2_100])
@@ -157,13 +150,7 @@ def test_both_doors_ask_for_the_role(who: Callable[..., Who], way: str, tmp_path
         admin.tenants.list()
     log = tmp_path / "client.log"
     # A process of its own: the client's log is the process's, and the first one decides where it goes.
-    done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(LOUD), str(me.file), str(log)],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    done = ran([sys.executable, "-c", textwrap.dedent(LOUD), str(me.file), str(log)])
     assert done.stdout == "AuthorizationError\n", done.stderr
     said = log.read_text() + done.stdout + done.stderr
     assert "DEBUG" in said
@@ -200,7 +187,7 @@ def test_an_option_comes_before_the_variable_and_that_before_the_file(
     save_plan(plan_of(), me.file.with_name("plan.toml"))
 
     def refused(*options: str) -> str:
-        return sentence_of(run("topics", "ensure", str(me.file.with_name("plan.toml")), *options))
+        return sentence_of(timewheel("topics", "ensure", str(me.file.with_name("plan.toml")), *options))
 
     monkeypatch.setenv("TIMEWHEEL_CONNECTION", str(me.file))
     assert "role is 'of-the-file'" in refused()
@@ -249,7 +236,7 @@ def test_what_is_wrong_with_a_connection_is_one_sentence(
     save_plan(plan_of(), plan)
 
     def ensure(*options: str) -> str:
-        return sentence_of(run("topics", "ensure", str(plan), *options))
+        return sentence_of(timewheel("topics", "ensure", str(plan), *options))
 
     assert "the answer is no JSON; is the admin URL that of a broker?" in ensure("--admin-url", f"http://{proxy}")
     assert "--admin-url must begin with http://" in ensure("--admin-url", "broker:8080")
@@ -257,18 +244,21 @@ def test_what_is_wrong_with_a_connection_is_one_sentence(
     assert "CERTIFICATE_VERIFY_FAILED" in ensure("--admin-url", secured.tls_url)
     expired = token_for("admin", expires_s=int(time.time()) - 60)
     # This broker takes whoever shows nothing valid for a stranger whom it lets in; the command tells all the same.
-    assert "token_expired" in run("gaps", "public/default", "--admin-url", secured.tls_url, "--token", expired).stderr
+    gaps = timewheel("gaps", "public/default", "--admin-url", secured.tls_url, "--token", expired)
+    assert "token_expired" in gaps.stderr
     assert "none.toml cannot be read" in ensure("--connection", str(tmp_path / "none.toml"))
     assert "token_file" in ensure("--token-file", str(tmp_path / "no-token"))
+    assert "not token and token_file" in ensure("--token", "a", "--token-file", "b")
+    assert "/nowhere" in ensure("--tls-ca", "/nowhere")
     assert "tls_trust_certs_file_path has no matching PEM" in ensure("--tls-ca", str(plan))
     issuer.away = True
     assert f"no token from {issuer.issuer_url}: status 503" in ensure("--connection", str(who("oauth2", "admin").file))
 
     def relay(*options: str) -> str:
-        return sentence_of(run("relay", "run", str(plan), *options))
+        return sentence_of(timewheel("relay", "run", str(plan), *options))
 
     assert "--service-url must begin with pulsar://" in relay("--service-url", f"http://{proxy}")
-    assert "--http" in run("relay", "run", str(plan), "--http", "8080").stderr
+    assert "--http" in timewheel("relay", "run", str(plan), "--http", "8080").stderr
     assert f"cannot listen on 127.0.0.1 port {proxy.rpartition(':')[2]}" in relay("--http", proxy)
 
 
@@ -298,7 +288,7 @@ def test_a_relay_that_cannot_begin_says_why(
         options = ["--service-url", urls[case], "--admin-url", secured.broker.admin_url]
         options += ["--token", token] if case == "expired" else []
         began_s = time.monotonic()
-        done = run("relay", "run", str(plan), *options, timeout_s=120)
+        done = timewheel("relay", "run", str(plan), *options, timeout=120)
     assert options[1] in sentence_of(done)
     if case == "expired":
         told = [json.loads(line) for line in done.stderr.splitlines() if line.startswith("{")]
@@ -395,7 +385,7 @@ def admin_alone(pulsar_broker: Broker, tmp_path: Path, monkeypatch: pytest.Monke
     return file
 
 
-def ran(folder: Path, connection: Path, *words: str) -> str:
+def output_of(folder: Path, connection: Path, *words: str) -> str:
     """What a command printed that ended well."""
     done = well(timewheel(*words, "--connection", connection, cwd=folder))
     return done.stdout
@@ -411,10 +401,10 @@ def test_timers_are_cancelled_looked_at_and_relayed(
     assert "timewheel topics ensure plan.toml" in done.stderr, "also where there is nothing to look up yet"
     with AdminClient(pulsar_broker.admin_url) as admin:
         ensure(admin, plan, now_ms=admin.clock.now_ms())
-    assert "one" in ran(tmp_path, admin_alone, "timer", "cancel", "plan.toml", "one")
-    assert "one" in ran(tmp_path, admin_alone, "cancellations", "list", "plan.toml")
-    assert "1 cancellation" in ran(tmp_path, admin_alone, "cancellations", "compact", "plan.toml")
-    assert "remembered until" in ran(tmp_path, admin_alone, "timer", "show", "plan.toml", "one")
+    assert "one" in output_of(tmp_path, admin_alone, "timer", "cancel", "plan.toml", "one")
+    assert "one" in output_of(tmp_path, admin_alone, "cancellations", "list", "plan.toml")
+    assert "1 cancellation" in output_of(tmp_path, admin_alone, "cancellations", "compact", "plan.toml")
+    assert "remembered until" in output_of(tmp_path, admin_alone, "timer", "show", "plan.toml", "one")
     _runs("relay", pulsar_broker, plan, tmp_path, admin_alone)
 
 
@@ -426,13 +416,13 @@ def test_a_shadow_is_begun_looked_at_run_and_ended(
     with AdminClient(pulsar_broker.admin_url) as admin:
         admin.topics.create(topic, 1)
         admin.subscriptions.create(topic, "billing")
-    begun = ran(tmp_path, admin_alone, "shadow", "start", "plan.toml")
+    begun = output_of(tmp_path, admin_alone, "shadow", "start", "plan.toml")
     assert "timewheel shadow run plan.toml --connection" in begun
     assert "--service-url" not in begun, "the next command looks it up as well"
     _runs("shadow", pulsar_broker, plan, tmp_path, admin_alone)
-    assert "audit balances" in ran(tmp_path, admin_alone, "shadow", "verify", "plan.toml")
-    assert "put back" in ran(tmp_path, admin_alone, "shadow", "abort", "plan.toml")
-    assert "native" in ran(tmp_path, admin_alone, "shadow", "status", "plan.toml")
+    assert "audit balances" in output_of(tmp_path, admin_alone, "shadow", "verify", "plan.toml")
+    assert "put back" in output_of(tmp_path, admin_alone, "shadow", "abort", "plan.toml")
+    assert "native" in output_of(tmp_path, admin_alone, "shadow", "status", "plan.toml")
 
 
 def _runs(kind: Literal["relay", "shadow"], broker: Broker, plan: Plan, folder: Path, connection: Path) -> None:

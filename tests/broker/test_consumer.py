@@ -8,16 +8,16 @@ import random
 import sqlite3
 import threading
 from collections import Counter
-from contextlib import closing
+from contextlib import ExitStack, closing
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pulsar
 import pytest
 
+from tests.broker.conftest import Connect
 from tests.broker.due_topic import SUBSCRIPTION, Events, Handled, Sender, backlog, make_topic, now_ms, running
 from tests.broker.test_cancel import SCHEMES, TIERED, nothing_is_left, plan_on, provisioned
-from timewheel.broker.admin.client import AdminClient
 from timewheel.client.positions import Position
 from timewheel.consumers import (
     DelayedConsumer,
@@ -28,20 +28,14 @@ from timewheel.consumers import (
     SubscribeRefused,
 )
 from timewheel.consumers.inbox import MemoryInbox, SqlInbox
-from timewheel.core.cancel_policy import Cancel
-from timewheel.core.envelope import ID_PROPERTY, NUDGE_PROPERTY, TIMER_PROPERTY, Envelope
-from timewheel.core.errors import ClientMisuse, TopologyError, UnsupportedAcknowledgement
+from timewheel.core.envelope import ID_PROPERTY, NUDGE_PROPERTY, Envelope
+from timewheel.core.errors import ClientMisuse, UnsupportedAcknowledgement
 from timewheel.core.ids import native_id
-from timewheel.core.keys import partition_for_key
 from timewheel.core.limits import hold_bound_ms, out_of_order_ms
-from timewheel.core.names import partition_topic
-from timewheel.core.plan import Plan
+from timewheel.core.names import partition_for_key, partition_topic
+from timewheel.core.plan import Cancel, Plan
 from timewheel.producers import DelayedProducer
 from timewheel.testing import Broker, eventually
-
-if TYPE_CHECKING:
-    from tests.broker.conftest import Connect
-
 
 SECOND = dt.timedelta(seconds=1)
 ON_TIME_MS = 50
@@ -77,18 +71,6 @@ def test_what_the_broker_delivers_ahead_of_its_time_is_held_and_nothing_is_early
     # How late a machine makes them is measured by benchmarks/lateness.py; one that is idle makes none late.
     assert min(handled.lateness_ms) <= ON_TIME_MS
     assert consumer.counts.early > 0  # the broker did deliver before the due time: it was held
-
-
-def test_past_due_timers_are_handed_out_at_once_and_their_lateness_is_told(client: Any, plan: Plan) -> None:
-    sender = Sender(client, plan)
-    sender.send("old", now_ms() - 60_000)
-    with DelayedConsumer(client, plan, SUBSCRIPTION) as consumer:
-        message = consumer.receive(5 * SECOND)
-        assert message.lateness is not None
-        assert message.lateness.total_seconds() >= 60
-        assert message.due_at is not None
-        assert message.due_at.tzinfo is dt.UTC
-        consumer.acknowledge(message)
 
 
 def test_what_is_far_too_early_is_published_again_under_its_due_time_byte_for_byte(
@@ -220,17 +202,6 @@ def test_arguments_that_cannot_be_honoured_are_refused(client: Any, topic: str) 
         assert [refused.value.argument] == [*(options or ["subscription"])]
 
 
-def test_a_missing_topic_is_an_error_that_names_the_command_and_nothing_is_created(
-    client: Any, pulsar_broker: Broker, topic: str
-) -> None:
-    with pytest.raises(TopologyError, match="timewheel topics ensure") as missing:
-        DelayedConsumer(client, native(topic), SUBSCRIPTION).start()
-    assert missing.value.topic == topic
-    with AdminClient(pulsar_broker.admin_url) as admin:
-        assert not [name for name in admin.topics.list("public/default") if name.startswith(topic)]
-        assert admin.topics.partitions(topic) in (None, 0)
-
-
 def test_key_shared_keeps_a_key_with_one_consumer(client: Any, pulsar_broker: Broker, topic: str) -> None:
     make_topic(pulsar_broker, topic, partitions=2, subscriptions=(SUBSCRIPTION,))
     plan = native(topic, partitions=2)
@@ -283,34 +254,6 @@ def test_a_negatively_acknowledged_timer_comes_again_after_its_delay_and_no_othe
             consumer.receive(1.5 * SECOND)
 
 
-def test_after_the_ack_time_out_the_timer_is_handed_out_again(client: Any, plan: Plan) -> None:
-    Sender(client, plan).send("slow", now_ms())
-    with DelayedConsumer(client, plan, SUBSCRIPTION, unacked_messages_timeout_ms=10_000) as consumer:
-        consumer.receive(5 * SECOND)
-        again = consumer.receive(25 * SECOND)
-        assert again.timer_id == "slow"
-        consumer.acknowledge(again)
-        assert consumer.counts.timed_out == 1
-
-
-def test_a_handler_that_raises_is_told_to_the_hooks_and_its_timer_comes_again(
-    client: Any, plan: Plan, pulsar_broker: Broker
-) -> None:
-    Sender(client, plan).send("a", now_ms())
-    events, calls = Events(), []
-
-    async def handler(message: DelayedMessage) -> None:
-        calls.append(message.timer_id)
-        if len(calls) < 3:
-            raise ValueError("boom")
-
-    consumer = DelayedConsumer(client, plan, SUBSCRIPTION, negative_ack_redelivery_delay_ms=200, hooks=(events,))
-    with running(consumer, handler):
-        eventually(lambda: len(calls) == 3)
-        eventually(lambda: backlog(pulsar_broker, plan.due_topic) == 0)
-    assert [event.fields["error"] for event in events.named("handler_failed")] == ["ValueError('boom')"] * 2
-
-
 def test_a_handler_that_exits_ends_run(client: Any, plan: Plan) -> None:
     Sender(client, plan).send("a", now_ms())
 
@@ -343,27 +286,6 @@ def test_iteration_and_receive_time_out_as_pulsar_and_as_python_do(client: Any, 
             consumer.receive(SECOND)
     with pytest.raises(ClientMisuse, match="closed"):
         consumer.start()
-
-
-# ------------------------------------------------------------ foreign and garbled ones
-
-
-def test_messages_without_a_readable_envelope_are_handed_out_as_pulsar_delivers_them(client: Any, plan: Plan) -> None:
-    producer = client.create_producer(partition_topic(plan.due_topic, 0))
-    producer.send(b"foreign", properties={"who": "someone"})
-    producer.send(b"garbled", properties={ID_PROPERTY: "a", TIMER_PROPERTY: "1 2 3"})
-    events = Events()
-    with DelayedConsumer(client, plan, SUBSCRIPTION, hooks=(events,)) as consumer:
-        foreign, garbled = consumer.receive(5 * SECOND), consumer.receive(5 * SECOND)
-        assert (foreign.data(), foreign.due_at, foreign.timer_id) == (b"foreign", None, None)
-        assert foreign.properties() == {"who": "someone"}
-        assert (garbled.data(), garbled.due_at, garbled.properties()) == (b"garbled", None, {})
-        assert garbled.envelope_error is not None
-        assert "garbled" in garbled.envelope_error
-        consumer.acknowledge(foreign)
-        consumer.acknowledge(garbled)
-        assert (consumer.counts.foreign, consumer.counts.envelope_errors) == (1, 1)
-    assert len(events.named("envelope_unreadable")) == 1
 
 
 def test_a_herd_is_handed_out_at_the_pace_that_was_asked_for(client: Any, plan: Plan, pulsar_broker: Broker) -> None:
@@ -494,9 +416,13 @@ class Stored:
             assert self._confirmed.acquire(timeout=WAIT_S)
 
 
-@pytest.mark.parametrize("former_intervals_ms", [(), (60_000,)], ids=["one topic", "beside a former calendar"])
-def test_what_is_stored_twice_is_handled_once_by_several_consumers(
-    client: Any, pulsar_broker: Broker, topic: str, former_intervals_ms: tuple[int, ...]
+@pytest.mark.parametrize(
+    ("former_intervals_ms", "count"),
+    [((), 2), ((60_000,), 2), ((), 1)],
+    ids=["one topic", "beside a former calendar", "a single consumer, which needs no inbox"],
+)
+def test_what_is_stored_twice_is_handled_once(
+    client: Any, pulsar_broker: Broker, topic: str, former_intervals_ms: tuple[int, ...], count: int
 ) -> None:
     """As after an outage of the mover: copies are on their way, and the originals were not acknowledged in time."""
     plan = beside_a_shadow(pulsar_broker, topic, former_intervals_ms=former_intervals_ms)
@@ -509,37 +435,25 @@ def test_what_is_stored_twice_is_handled_once_by_several_consumers(
     nudges_of = client.create_producer(plan.due_topic, batching_enabled=False)
     nudges_of.send(b"", properties={NUDGE_PROPERTY: "1"}, deliver_at=due_ms - 1_000)
 
-    inbox, handled, payloads = MemoryInbox(), Handled(), Counter[bytes]()
+    inbox, handled, payloads = MemoryInbox() if count > 1 else None, Handled(), Counter[bytes]()
 
     def handle(message: DelayedMessage) -> None:
         handled(message)
         payloads[message.data()] += 1
 
-    first, second = (DelayedConsumer(client, plan, SUBSCRIPTION, inbox=inbox) for _ in range(2))
-    with running(first, handle), running(second, handle):
+    consumers = [DelayedConsumer(client, plan, SUBSCRIPTION, inbox=inbox) for _ in range(count)]
+    with ExitStack() as stack:
+        for consumer in consumers:
+            stack.enter_context(running(consumer, handle))
         eventually(lambda: len(handled.times) == COUNT, WAIT_S)
         eventually(lambda: backlog(pulsar_broker, topic) == 0, WAIT_S)
     assert dict(handled.times) == dict.fromkeys(stored.ids, 1)
     assert set(payloads.values()) == {1}
     assert handled.early == 0
-    counts = (first.counts, second.counts)
-    assert sum(count.nudges for count in counts) == 1
-    dropped = sum(count.already_handled + count.extra_copies + count.skipped for count in counts)
-    assert dropped >= COUNT
-    assert min(count.handed for count in counts) > 0, "both had some"
-
-
-def test_a_single_consumer_needs_no_inbox_for_it(client: Any, pulsar_broker: Broker, topic: str) -> None:
-    plan = beside_a_shadow(pulsar_broker, topic)
-    stored, copies, handled = Stored(client, plan), Sender(client, plan), Handled()
-    due_ms = now_ms() + DELAY_MS
-    stored.send(COUNT, due_ms=due_ms)
-    for timer_id in stored.ids:
-        copies.send(timer_id, due_ms, partition=stored.parts[timer_id])
-    with running(DelayedConsumer(client, plan, SUBSCRIPTION), handled):
-        eventually(lambda: len(handled.times) == COUNT, WAIT_S)
-        eventually(lambda: backlog(pulsar_broker, topic) == 0, WAIT_S)
-    assert dict(handled.times) == dict.fromkeys(stored.ids, 1)
+    counts = [consumer.counts for consumer in consumers]
+    assert sum(each.nudges for each in counts) == 1
+    assert sum(each.already_handled + each.extra_copies + each.skipped for each in counts) >= COUNT, "dropped"
+    assert min(each.handed for each in counts) > 0, "each had some"
 
 
 def test_a_plain_message_is_tried_again_under_its_id_and_each_of_a_batch_has_its_own(

@@ -8,29 +8,30 @@ import signal
 import subprocess
 import sys
 import threading
+from collections.abc import Iterable
 from dataclasses import replace
-from functools import partial
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import cramjam
 import pytest
 
+from tests.broker.conftest import Connect
 from tests.broker.due_topic import SUBSCRIPTION, Events, Handled, backlog, now_ms, running
 from tests.broker.relay_stage import Stage, plan_of
 from tests.broker.test_cancel import TIERED, nothing_is_left, plan_on, provisioned
 from tests.support.raw_producer import RawProducer, batch_member, metadata_of
 from timewheel.broker.admin import AdminClient
-from timewheel.broker.protocol.fields import data_field, number_field
+from timewheel.broker.protocol.wire import data_field, number_field
 from timewheel.client.cancellation_log import CancellationLog
 from timewheel.client.hooks import Hooks
 from timewheel.consumers import DelayedConsumer
-from timewheel.core.cancel_policy import Cancel
 from timewheel.core.cancellations import Answer, Cancellation, packs
 from timewheel.core.clock import SystemClock
 from timewheel.core.durations import DAY_MS
 from timewheel.core.grouping import LARGEST_BATCH
 from timewheel.core.names import CANCELLATIONS_SUBSCRIPTION, Names, partition_topic
-from timewheel.core.plan import Plan
+from timewheel.core.plan import Cancel, Plan
 from timewheel.core.planfile import save_plan
 from timewheel.events import CancellationsUnknown
 from timewheel.producers import DelayedProducer
@@ -38,13 +39,6 @@ from timewheel.provision import ensure
 from timewheel.relay import Relay, compactor
 from timewheel.relay.compactor import compact, is_worth_it
 from timewheel.testing import Broker, eventually
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-    from pathlib import Path
-
-    from tests.broker.conftest import Connect
-
 
 WAIT_S = 60
 
@@ -101,28 +95,6 @@ def test_everyone_reads_the_same_and_an_answer_covers_what_was_confirmed_before(
         assert first.await_answer(first.ask(), WAIT_S * 1_000)
         assert written <= set(first.table.live())
         assert set(first.table.live()) == read_all(client, plan)
-
-
-def test_what_is_none_of_ours_is_told_and_passed_over(client: Any, plan: Plan) -> None:
-    producer = client.create_producer(partition_topic(Names(plan).cancellations, 0))
-    producer.send(b"hello")
-    producer.close()
-    write(client, plan, cancellations(1))
-    reading = Reading(client, plan)
-    with reading as log:
-        assert log.await_answer(log.ask(), WAIT_S * 1_000)
-        assert len(log.table) == 1
-    assert "hello" in str(reading.events.named("cancellations_unknown")[0].fields["error"])
-
-
-def test_a_log_that_moves_to_another_broker_is_read_on(client: Any, pulsar_broker: Broker, plan: Plan) -> None:
-    with Reading(client, plan) as log:
-        for number in range(5):
-            write(client, plan, cancellations(10, prefix=f"{number}-"))
-            pulsar_broker.unload(partition_topic(log.topic, 0))
-            question = log.ask()
-            eventually(partial(log.is_answered, question), WAIT_S)
-            assert len(log.table) == 10 * (number + 1)
 
 
 def test_packed_it_says_the_same_and_what_was_read_is_acknowledged(

@@ -9,19 +9,17 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import psutil
 import pytest
 
+from tests.conftest import Evidence
 from timewheel.core.planfile import parse_plan
-from timewheel.demo.nearness import gap_band
 from timewheel.demo.settings import ALL_SCHEMES, PLAIN
+from timewheel.demo.verdict import gap_band
 from timewheel.testing import eventually
 from timewheel.testing.evidence.ledger import read_ledger, recount_command, totals
-
-if TYPE_CHECKING:
-    from tests.conftest import Evidence
 
 DAY_MS = 3_000
 MESSAGES = 4_000

@@ -28,6 +28,7 @@ from tests.support import overlay
 from tests.support.checkout import ROOT
 from tests.support.pages import blocks
 from tests.support.pages import commands as typed
+from tests.support.processes import ran
 from timewheel.broker.admin import AdminClient
 from timewheel.core import Plan
 from timewheel.core.connection_file import load_connection
@@ -51,12 +52,7 @@ def cluster() -> Iterator[LocalPulsar]:
 
 
 class Machine:
-    """A folder as its root, and what was started on it.
-
-    Args:
-        root: The folder.
-        broker: Stands in place of the addresses that the files name.
-    """
+    """A folder as its root, and what was started on it."""
 
     def __init__(self, root: Path, broker: Broker) -> None:
         self.root, self.broker = root, broker
@@ -95,11 +91,9 @@ class Machine:
 
     def run(self, command: list[str], **variables: str) -> str:
         environment = {**os.environ, **variables}
-        ran = subprocess.run(
-            command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=START_S, check=False
-        )
-        assert ran.returncode == 0, f"{command}\n{ran.stdout}{ran.stderr}"
-        return ran.stdout
+        ended = ran(command, cwd=ROOT, env=environment, timeout=START_S)
+        assert ended.returncode == 0, f"{command}\n{ended.stdout}{ended.stderr}"
+        return ended.stdout
 
     def start(self, name: str, command: list[str], **variables: str) -> subprocess.Popen[bytes]:
         """In the background, until the end."""
@@ -169,9 +163,7 @@ class Machine:
 
     def apply(self, name: str | Path) -> None:
         """What `kubectl apply -k` would start: jobs to their end, and one pod of each of the others."""
-        made = subprocess.run(
-            ["kubectl", "kustomize", str(KUBERNETES / name)], capture_output=True, text=True, check=True
-        )
+        made = ran(["kubectl", "kustomize", str(KUBERNETES / name)], check=True)
         found = list(yaml.safe_load_all(made.stdout))
         configs = {one["metadata"]["name"]: one["data"] for one in found if one["kind"] == "ConfigMap"}
         for kind in ("Job", "StatefulSet", "Deployment", "CronJob"):

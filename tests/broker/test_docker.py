@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
 
 import docker
 import httpx
 import pytest
 
+from tests.broker.conftest import Connect
 from tests.support.checkout import ROOT
 from timewheel.testing import BrokerUnavailable, PulsarContainer
 from timewheel.testing.admin_calls import broker_version
-from timewheel.testing.choice import BROKER_VARIABLE, BrokerKind
-from timewheel.testing.docker_engine import engine_trouble
+from timewheel.testing.container import engine_trouble
 from timewheel.testing.plugin import skipped_or_failed
-
-if TYPE_CHECKING:
-    from tests.broker.conftest import Connect
+from timewheel.testing.settings import BROKER_VARIABLE, BrokerKind
 
 MAX_BYTES = 1_000_000
 

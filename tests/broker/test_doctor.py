@@ -44,7 +44,7 @@ from timewheel.broker.admin.policies import (
     Persistence,
     Retention,
 )
-from timewheel.broker.protocol.fields import data_field
+from timewheel.broker.protocol.wire import data_field
 from timewheel.core.clock import SystemClock
 from timewheel.core.durations import DAY_MS, HOUR_MS
 from timewheel.core.envelope import Envelope

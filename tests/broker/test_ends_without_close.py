@@ -11,6 +11,7 @@ import pytest
 
 from tests.broker.due_topic import make_plan
 from tests.support.checkout import ROOT
+from tests.support.processes import ran
 from timewheel.broker.admin import AdminClient
 from timewheel.core import Cancel, Plan, Tiered, save_plan
 from timewheel.core.names import partition_topic
@@ -67,14 +68,10 @@ def plan_file(plan: Plan, tmp_path: Path) -> Path:
 def ended(broker: Broker, plan_file: Path, script: str) -> None:
     """Run a script; it ends with status 0, and without a word of Python or of the C++ runtime."""
     for _ in range(ROUNDS):
-        done = subprocess.run(
+        done = ran(
             [sys.executable, "-c", f"{HEAD}\n{script}\nprint('the end', flush=True)", broker.service_url, plan_file],
             cwd=ROOT,
             env={**os.environ, "PYTHONPATH": str(ROOT)},
-            timeout=60,
-            capture_output=True,
-            text=True,
-            check=False,
         )
         assert (done.returncode, done.stderr) == (0, "")
         assert done.stdout.endswith("the end\n")

@@ -14,6 +14,7 @@ import httpx
 import pytest
 
 from tests.support.checkout import ROOT
+from tests.support.processes import ran
 from timewheel.testing import eventually
 from timewheel.testing.ports import free_ports
 
@@ -147,19 +148,12 @@ def test_the_example_handles_every_timer_once_and_on_time(pulsar_broker: Broker,
 def lateness_ms(broker: Broker, name: str) -> list[float]:
     """Run an example, in which every timer is handled once; how late each was."""
     urls = {"PULSAR_SERVICE_URL": broker.service_url, "PULSAR_ADMIN_URL": broker.admin_url}
-    ran = subprocess.run(
-        [sys.executable, str(ROOT / "examples" / f"{name}.py")],
-        env={**os.environ, **urls},
-        capture_output=True,
-        text=True,
-        timeout=90,
-        check=False,
-    )
-    assert ran.returncode == 0, ran.stdout + ran.stderr
-    assert ran.stderr == ""
-    sent = re.findall(r"^sent (\S+),", ran.stdout, re.MULTILINE)
-    handled = re.findall(r"^([0-9a-f-]{20,}).* late by 0:00:(\S+)$", ran.stdout, re.MULTILINE)
-    assert sorted(timer_id for timer_id, _ in handled) == sorted(sent), ran.stdout
+    ended = ran([sys.executable, str(ROOT / "examples" / f"{name}.py")], env={**os.environ, **urls}, timeout=90)
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    assert ended.stderr == ""
+    sent = re.findall(r"^sent (\S+),", ended.stdout, re.MULTILINE)
+    handled = re.findall(r"^([0-9a-f-]{20,}).* late by 0:00:(\S+)$", ended.stdout, re.MULTILINE)
+    assert sorted(timer_id for timer_id, _ in handled) == sorted(sent), ended.stdout
     assert len(sent) == TIMERS[name]
-    assert len(ran.stdout.splitlines()) == 2 * len(sent), "its own lines, and nothing of the SDK's or the client's"
+    assert len(ended.stdout.splitlines()) == 2 * len(sent), "its own lines, and nothing of the SDK's or the client's"
     return [float(late_s) * 1000 for _, late_s in handled]

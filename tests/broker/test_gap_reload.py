@@ -6,21 +6,19 @@ batches. The broker tells the command its state, is unloaded twice, and a consum
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import pulsar
 import pytest
 
 from tests.broker.cursor_stage import FORMATS, Stage, backlog_of, stage_of
+from tests.conftest import Evidence
 from timewheel.inspect.gaps import SubscriptionGaps, inspect_gaps
-from timewheel.inspect.gaps.facts import messages_again
+from timewheel.inspect.gaps.snapshot import messages_again
 from timewheel.inspect.profile import limit_of
 from timewheel.testing import eventually
-
-if TYPE_CHECKING:
-    from tests.conftest import Evidence
 
 LIMIT = 150
 IN_METADATA = 40
@@ -41,7 +39,6 @@ SETTINGS = {
     "maxUnackedMessagesPerSubscription": "0",
     "acknowledgmentAtBatchIndexLevelEnabled": "true",
 }
-Say = Callable[[object], None]
 
 
 SHORT = ("ranges", 1)
@@ -66,9 +63,9 @@ def stage(request: pytest.FixtureRequest) -> Iterator[Stage]:
     indirect=["stage"],
 )
 def test_an_unload_delivers_again_what_the_command_says(
-    stage: Stage, topic: str, say: Say, evidence: Evidence, seed: int, unloads: int
+    stage: Stage, topic: str, evidence: Evidence, seed: int, unloads: int
 ) -> None:
-    gaps, most = foretold(stage, topic, np.random.default_rng(seed), unloads, say)
+    gaps, most = foretold(stage, topic, np.random.default_rng(seed), unloads)
     evidence(
         f"what `timewheel gaps` says {unloads} unload{'s deliver' if unloads > 1 else ' delivers'} again, "
         f"{stage.ack_format}",
@@ -77,7 +74,7 @@ def test_an_unload_delivers_again_what_the_command_says(
     )
 
 
-def foretold(stage: Stage, topic: str, rng: np.random.Generator, unloads: int, say: Say) -> tuple[str, int]:
+def foretold(stage: Stage, topic: str, rng: np.random.Generator, unloads: int) -> tuple[str, int]:
     """Have the command look at cursors in random states, unload, and count what comes; it must be what was foretold.
 
     Gives the gaps, the fewest and the most, and the most messages that came again.
@@ -109,9 +106,7 @@ def foretold(stage: Stage, topic: str, rng: np.random.Generator, unloads: int, s
     received = {name: received_again(stage, topic, name, acked[name]) for name in names}
 
     first = said[0]
-    say(f"Pulsar {limit.profile.name}, {stage.ack_format}, unloads: {unloads}; gaps, entries again, messages again")
     for name in names:
-        say(f"  {first[name].gap_count:5,} {first[name].again_entries:6,} {messages[name]:6,}")
         keeps_parts = all(look[name].worst.keeps_parts for look in said)
         assert len(received[name] - parts[name]) == messages[name], name
         # Of whole batches that come again all messages do.

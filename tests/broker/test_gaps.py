@@ -21,8 +21,7 @@ from timewheel.core.broker_profile import BrokerProfile
 from timewheel.core.plan import Native, Plan
 from timewheel.core.planfile import save_plan
 from timewheel.inspect.gaps import Level, inspect_gaps, topics_of
-from timewheel.inspect.gaps.advice import advice_on
-from timewheel.inspect.gaps.explain import Cause, Explained, explain
+from timewheel.inspect.gaps.explain import Cause, Explained, advice_on, explain
 from timewheel.testing import eventually
 
 if TYPE_CHECKING:

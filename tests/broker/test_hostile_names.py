@@ -22,10 +22,9 @@ import pytest
 
 from tests.support.command_line import timewheel
 from timewheel.broker.admin.client import AdminClient
-from timewheel.core.cancel_policy import Cancel
 from timewheel.core.durations import HOUR_MS
 from timewheel.core.names import Names
-from timewheel.core.plan import Plan, Tiered
+from timewheel.core.plan import Cancel, Plan, Tiered
 from timewheel.core.planfile import save_plan
 from timewheel.provision.provisioning import ensure
 
@@ -40,16 +39,7 @@ RECEIVE_MS = 10_000
 
 @dataclass(frozen=True)
 class Stage:
-    """Topics of a namespace that somebody named, and a plan whose topics he may send to.
-
-    Args:
-        options: By which a command reaches the broker's web service.
-        service: By which it reaches the broker.
-        namespace: With the topic.
-        topic: Of others, with delayed messages and gaps.
-        plan_file: Of the plan.
-        folder: For what commands write.
-    """
+    """Topics of a namespace that somebody named, and a plan whose topics he may send to."""
 
     options: tuple[str, ...]
     service: tuple[str, ...]

@@ -12,10 +12,9 @@ from tests.broker.shadow_stage import PlainConsumer, ShadowStage
 from tests.support.other_languages import Line, Program, java, node, timers
 from timewheel.client.dead_letters import DEAD_FROM, DEAD_REASON
 from timewheel.core.envelope import DUE_PROPERTY, FROM_PROPERTY, ID_PROPERTY, TIMER_PROPERTY, Envelope
-from timewheel.core.keys import partition_for_key
-from timewheel.core.names import partition_topic
+from timewheel.core.names import partition_for_key, partition_topic
 from timewheel.core.plan import Tiered
-from timewheel.shadow.machine.states import State
+from timewheel.shadow.desired_state import State
 from timewheel.testing import Broker, eventually
 
 

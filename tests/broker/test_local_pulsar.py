@@ -8,23 +8,20 @@ import signal
 import subprocess
 import sys
 import threading
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import httpx
 import psutil
 import pulsar
 import pytest
 
+from tests.broker.conftest import Connect
 from timewheel.testing import BrokerFailed, LocalPulsar, eventually
 from timewheel.testing.local_pulsar import START_TIMEOUT_S
 from timewheel.testing.settings import version_asked_for
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from tests.broker.conftest import Connect
 
 EARLIEST = pulsar.InitialPosition.Earliest
 RECEIVE_TIMEOUT_MS = 20_000

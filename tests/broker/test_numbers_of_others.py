@@ -13,21 +13,19 @@ import pytest
 from tests.broker.due_topic import Handled, backlog, now_ms, running
 from tests.broker.relay_stage import BUSINESS, Stage, plan_of
 from tests.support.raw_producer import RawProducer, metadata_of
-from timewheel.broker.protocol.fields import data_field
-from timewheel.client.own_numbers import own_numbers
+from timewheel.broker.protocol.wire import data_field
 from timewheel.client.results import SEEN_BEFORE
-from timewheel.consumers import DelayedConsumer, DelayedMessage, RetryLater
-from timewheel.consumers.receiving import republisher
+from timewheel.client.surface import own_numbers
+from timewheel.consumers import DelayedConsumer, DelayedMessage, RetryLater, republisher
 from timewheel.core.durations import DAY_MS
 from timewheel.core.envelope import FOR_PROPERTY, ID_PROPERTY, MAX_TIME_MS, TIMER_PROPERTY, Envelope
 from timewheel.core.errors import SendOutcomeUnknown
 from timewheel.core.names import PARKED_SUBSCRIPTION, partition_topic
 from timewheel.core.plan import Calendar
 from timewheel.producers import DelayedProducer
-from timewheel.producers.sending import options as sending_options
-from timewheel.relay.driver import hop_producers
+from timewheel.producers import pool as producer_pool
+from timewheel.relay.driver import hop_producers, source
 from timewheel.relay.driver.hop_producers import producer_name
-from timewheel.relay.machine import held_names
 from timewheel.testing import Broker, eventually
 
 SOON = timedelta(milliseconds=300)
@@ -76,7 +74,7 @@ def test_names_that_a_broker_will_give_are_of_no_use_to_whoever_guesses_them(
         return named_by_the_broker()
 
     if guessable:
-        monkeypatch.setattr(sending_options, "own_numbers", counted)
+        monkeypatch.setattr(producer_pool, "own_numbers", counted)
     use_up_coming_names(stage, part)
     before = len(stage.due())
     with DelayedProducer(stage.open_client(), stage.plan) as producer:
@@ -194,7 +192,7 @@ def test_names_of_hops_that_somebody_uses_meanwhile_lose_nothing(stage: Stage) -
 
 def test_names_of_hops_that_a_stranger_holds_keep_no_timer_back(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     """Hops into the due topic waited for the name as long as the stranger was connected."""
-    monkeypatch.setattr(held_names, "HELD_MS", 2_000)
+    monkeypatch.setattr(source, "HELD_MS", 2_000)
     due = partition_topic(stage.plan.due_topic, 0)
     for tier in stage.tiers:
         name = producer_name(partition_topic(tier, 0), due, -1, stage.router.fingerprint)

@@ -20,15 +20,15 @@ import pytest
 from tests.broker.cursor_stage import staged
 from tests.broker.due_topic import now_ms
 from tests.broker.relay_stage import Stage, plan_of
-from tests.broker.test_gap_reload import SETTINGS, STATES, Say, foretold
+from tests.broker.test_gap_reload import SETTINGS, STATES, foretold
 from tests.broker.test_protocol import position_of, read_all, send_all
 from tests.broker.test_whereis import MAX_READS, SCHEMES, is_right, searched
 from tests.support.own_broker import own_broker
+from tests.support.processes import ran
 from timewheel.broker.admin.client import AdminClient
-from timewheel.broker.protocol.acknowledging import EntryAcknowledger
+from timewheel.broker.protocol.consumers import EntryAcknowledger, EntryReader
 from timewheel.broker.protocol.dialing import Dialer
 from timewheel.broker.protocol.errors import ConsumerLost
-from timewheel.broker.protocol.reading import EntryReader
 from timewheel.core.names import partition_topic
 from timewheel.core.plan import Native
 from timewheel.core.planfile import save_plan
@@ -61,22 +61,16 @@ def broker(request: pytest.FixtureRequest) -> Iterator[LocalPulsar]:
 
 
 def run(broker: LocalPulsar, *arguments: str) -> subprocess.CompletedProcess[str]:
-    told = subprocess.run(
-        [sys.executable, "-m", "timewheel", *arguments, "--admin-url", broker.admin_url],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    told = ran([sys.executable, "-m", "timewheel", *arguments, "--admin-url", broker.admin_url])
     assert "Traceback" not in told.stderr, told.stderr
     return told
 
 
 def test_an_unload_delivers_again_what_the_command_says(
-    broker: LocalPulsar, topic: str, say: Say, evidence: Evidence, seed: int
+    broker: LocalPulsar, topic: str, evidence: Evidence, seed: int
 ) -> None:
     with staged(broker, "ranges") as stage:
-        gaps, most = foretold(stage, topic, np.random.default_rng(seed), 1, say)
+        gaps, most = foretold(stage, topic, np.random.default_rng(seed), 1)
     evidence(
         f"what `timewheel gaps` says an unload delivers again, Pulsar {broker.version}",
         {"states": STATES, "gaps": gaps, "messages again, at most": most, "wrong by": 0},

@@ -8,7 +8,10 @@ import signal
 import subprocess
 import sys
 import threading
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -17,11 +20,6 @@ from tests.support.signals import heeding
 from timewheel.testing import BrokerFailed, BrokerUnavailable, eventually
 from timewheel.testing.maven import broker_jars, find_java
 from timewheel.testing.process import OwnedProcess
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
 
 SLEEPER = ["sleep", "600"]
 
@@ -257,11 +255,6 @@ def put(folder: Path, name: str, text: str) -> None:
     (folder / name).chmod(0o755)
 
 
-def only(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Leave nothing on the path but `folder`."""
-    monkeypatch.setenv("PATH", str(folder))
-
-
 def test_processes_that_come_together_fetch_once(programs: Path, tmp_path: Path) -> None:
     put(programs, "mvn", GOOD_MVN)
     program = f"from timewheel.testing.maven import broker_jars; print(broker_jars({VERSION!r}))"
@@ -307,16 +300,15 @@ def test_a_failed_download_says_why_and_leaves_nothing(programs: Path, tmp_path:
     assert [path.name for path in (tmp_path / "cache" / "timewheel").iterdir()] == [f"pulsar-{VERSION}.lock"]
 
 
-def test_a_missing_mvn_is_named_with_its_package(programs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    only(programs, monkeypatch)
-    with pytest.raises(BrokerUnavailable, match="apt install maven"):
-        broker_jars(VERSION)
-
-
-def test_a_missing_java_is_named_with_its_package(programs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    only(programs, monkeypatch)
-    with pytest.raises(BrokerUnavailable, match="apt install openjdk-17-jre-headless"):
-        find_java()
+@pytest.mark.parametrize(
+    ("fetch", "package"), [(partial(broker_jars, VERSION), "maven"), (find_java, "openjdk-17-jre-headless")]
+)
+def test_a_missing_program_is_named_with_its_package(
+    programs: Path, monkeypatch: pytest.MonkeyPatch, fetch: Callable[[], object], package: str
+) -> None:
+    monkeypatch.setenv("PATH", str(programs))  # and nothing else
+    with pytest.raises(BrokerUnavailable, match=f"apt install {package}"):
+        fetch()
 
 
 @pytest.mark.parametrize(("version", "major"), [("17.0.15", 17), ("21", 21), ("25-ea", 25)])

@@ -17,25 +17,22 @@ import pytest
 
 from tests.broker.due_topic import now_ms
 from tests.broker.relay_service import RelayProcess
-from tests.broker.relay_stage import BUSINESS, TIERED, WHEEL, Stage, plan_of
+from tests.broker.relay_stage import TIERED, WHEEL, Stage, plan_of
 from tests.support.command_line import timewheel, well
 from tests.support.through import Through
 from timewheel.broker.admin import AdminClient
 from timewheel.consumers import DelayedConsumer
-from timewheel.consumers.errors import ReceiveTimeout
 from timewheel.core.envelope import Envelope
 from timewheel.core.errors import AdminError
-from timewheel.core.former_topics import UndrainedTopics
 from timewheel.core.names import RELAY_SUBSCRIPTION, Names, namespace_of, partition_topic
 from timewheel.core.plan import Calendar, Native, Plan, Scheme, Tiered
 from timewheel.core.planfile import save_plan
 from timewheel.core.steps import steps
+from timewheel.core.topology import UndrainedTopics
 from timewheel.inspect.doctor import inspect_plan, verdict_on
 from timewheel.inspect.status import status_of
 from timewheel.provision import FormerTopics, ensure, roll
-from timewheel.provision.former_findings import left_behind
-from timewheel.provision.former_removal import RemovalStage, remove_drained
-from timewheel.provision.leaving import delete_once_left
+from timewheel.provision.former_topics import RemovalStage, delete_once_left, left_behind, remove_drained
 from timewheel.provision.provisioning import Report
 from timewheel.relay import Relay
 from timewheel.relay.driver import former_topic_drainer, hop_producers
@@ -344,34 +341,6 @@ def test_a_partition_that_nobody_has_loaded_counts(pulsar_broker: Broker) -> Non
         with pytest.raises(UndrainedTopics) as refused:
             ensure(stage.admin, replace(stage.plan, scheme=Native()), now_ms=now_ms())
         assert [(topic.name, topic.backlog) for topic in refused.value.topics] == [(stage.tiers[0], 3)]
-
-
-def test_what_a_later_version_wrote_waits_for_it_and_stops_nobody(stage: Stage) -> None:
-    """Among the dead letters of a relay, to be replayed; a consumer of this version does not hand it out."""
-    relay = stage.relay()
-    newer = {"tw-id": "newer", "tw-timer": "3 whatever it says"}
-    for topic in (stage.tiers[0], stage.plan.due_topic):
-        stage.producer(topic).send(b"later", properties=newer)
-    eventually(lambda: relay.status().total("dead") == 1, 60)
-    assert relay.ready
-    (dead_letter,) = stage.stored(stage.names.dead_letter)
-    assert "version 2" in dead_letter.properties()["tw-dead-reason"]
-    assert dead_letter.data() == b"later"
-
-    options: dict[str, Any] = {"relay": False, "hooks": (stage.events,), "negative_ack_redelivery_delay_ms": 100}
-    consumer = stage.enter(DelayedConsumer(stage.client, stage.plan, BUSINESS, **options))
-    with pytest.raises(ReceiveTimeout):
-        consumer.receive(timeout_millis=1_500)
-    assert consumer.counts.too_new >= 2, "it came again"
-    (told,) = stage.events.named("timer_too_new")
-    assert "upgrade" in str(told.fields["error"])
-
-
-def test_a_relay_that_cannot_look_says_so_and_works(pulsar_broker: Broker) -> None:
-    with Stage(pulsar_broker, plan_of()) as stage, AdminClient("http://127.0.0.1:9", retry_for_s=0) as nobody:
-        stage.relay(former_topics=FormerTopics(nobody, stage.plan))
-        (told,) = stage.events.named("relay_former_topics_unknown")
-        assert told.fields["due_topic"] == stage.plan.due_topic
 
 
 def test_the_service_drains_and_the_command_removes(pulsar_broker: Broker, tmp_path: Path) -> None:

@@ -8,9 +8,9 @@ unload tries all moments at once. `test_a_delayed_topic_in_real_time` leaves all
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pytest
@@ -27,6 +27,7 @@ from tests.broker.cursor_stage import (
     stage_of,
 )
 from tests.broker.due_topic import now_ms
+from tests.conftest import Evidence
 from tests.support.exact_play import Played, play
 from tests.support.forgetting import redelivered_exactly
 from tests.support.workloads import WORKLOADS
@@ -38,9 +39,6 @@ from timewheel.inspect.profile import profile_of
 from timewheel.spark_planner.pricing.evaluate import evaluate, redelivered_at_moments
 from timewheel.spark_planner.pricing.simulation import simulation_of
 from timewheel.spark_planner.summary.cells import Cells
-
-if TYPE_CHECKING:
-    from tests.conftest import Evidence
 
 LEDGER_ENTRIES = 500
 GAP_LIMIT = 1_100
@@ -57,7 +55,6 @@ SETTINGS = {
     "maxUnackedMessagesPerSubscription": "0",
     "delayedDeliveryTickTimeMillis": "100",
 }
-Say = Callable[[object], None]
 
 
 @pytest.fixture(scope="module", params=FORMATS)
@@ -72,10 +69,6 @@ class Case:
 
     Args:
         workload: Of `tests.support.workloads`.
-        scheme: Of the plan.
-        rows: Timers.
-        days: In which they are sent.
-        partitions: Of the due topic.
         restart: Unload everything and end and start the broker, instead of unloading topics one by one.
     """
 
@@ -112,9 +105,7 @@ SHORT = ("ranges", "campaign")
     ],
     indirect=["stage"],
 )
-def test_an_unload_brings_again_what_the_planner_says(
-    stage: Stage, topic: str, say: Say, evidence: Evidence, name: str
-) -> None:
+def test_an_unload_brings_again_what_the_planner_says(stage: Stage, topic: str, evidence: Evidence, name: str) -> None:
     case, profile = CASES[name], profile_of(stage.admin)
     assert profile.ack_format == stage.ack_format
     sent_ms, due_ms = WORKLOADS[case.workload](np.random.default_rng(SEED), case.rows, case.days)
@@ -144,10 +135,6 @@ def test_an_unload_brings_again_what_the_planner_says(
         number: sum(received_again(stage.client, stage.admin, state) for state in states[number]) for number in counted
     }
 
-    say(f"{name}: Pulsar {profile.name}, {stage.ack_format}; ranges, delivered again, predicted")
-    for number, partitions in enumerate(states):
-        notes = ("judged" if number in judged else "") + (", received" if number in received else "")
-        say(f"  {sum(state.ranges for state in partitions):7,} {again[number]:7,} {predicted[number]:9,.1f} {notes}")
     assert again == by_rule, "the rule, on exactly what was acknowledged"
     assert received == {number: again[number] for number in counted}
     for number in judged:
@@ -159,8 +146,6 @@ def test_an_unload_brings_again_what_the_planner_says(
 
     found = evaluate(plan, cells, profile).redelivered
     mean = float(np.mean([again[number] for number, moment in enumerate(simulation.moments) if moment.even]))
-    say(f"  worst   {max(again):7,} {found.worst_entries:9,.1f}")
-    say(f"  mean    {mean:7,.0f} {found.mean_entries:9,.1f}")
     assert found.worst_entries == within(max(again))
     assert found.mean_entries == within(mean)
     (said,) = (number for number, moment in enumerate(simulation.moments) if moment.at_ms == found.worst_at_ms)
@@ -183,7 +168,7 @@ EDGE_LEDGERS = 24
 EDGE_RANGES = (METADATA_STORE_LIMIT, METADATA_STORE_LIMIT + 1, GAP_LIMIT + 1, GAP_LIMIT + 2)
 
 
-def test_the_limits_are_the_brokers_to_the_range(stage: Stage, topic: str, say: Say) -> None:
+def test_the_limits_are_the_brokers_to_the_range(stage: Stage, topic: str) -> None:
     """Nearly all is acknowledged, in as many ranges as each limit allows, and one more."""
     profile = profile_of(stage.admin)
     entries = EDGE_LEDGERS * LEDGER_ENTRIES
@@ -206,10 +191,6 @@ def test_the_limits_are_the_brokers_to_the_range(stage: Stage, topic: str, say: 
     stage.admin.topics.unload(filled.topic)
 
     again = [received_again(stage.client, stage.admin, state) for state in states]
-    say(
-        f"Pulsar {profile.name}, {stage.ack_format}: "
-        + ", ".join(f"{r}: {a:,}" for r, a in zip(EDGE_RANGES, again, strict=True))
-    )
     assert again == [
         redelivered_exactly(state.acknowledged, LEDGER_ENTRIES, profile, stage.ack_format) for state in states
     ]
@@ -232,7 +213,7 @@ STOPS = (0.3, 0.5, 0.7)
 
 
 @pytest.mark.proof
-def test_a_delayed_topic_in_real_time(stage: Stage, topic: str, say: Say, evidence: Evidence) -> None:
+def test_a_delayed_topic_in_real_time(stage: Stage, topic: str, evidence: Evidence) -> None:
     """The broker holds and delivers, consumers acknowledge what they get until some moment, and it is unloaded."""
     profile = profile_of(stage.admin)
     plan = Plan(due_topic=topic, subscriptions=("s",), scheme=Native(), partitions=1)
@@ -255,9 +236,6 @@ def test_a_delayed_topic_in_real_time(stage: Stage, topic: str, say: Say, eviden
     is_due = due_ms <= now_ms()
     received = [received_again(stage.client, stage.admin, state, is_due) for state in states]
 
-    say(f"in real time: Pulsar {profile.name}, {stage.ack_format}; ranges, delivered again, predicted")
-    for state, again, moment in zip(states, received, moments, strict=True):
-        say(f"  {state.ranges:7,} {again:7,} {predicted[moment]:9,.1f}")
     for state, again, moment in zip(states, received, moments, strict=True):
         assert again == redelivered_exactly(state.acknowledged, LEDGER_ENTRIES, profile, stage.ack_format)
         assert again > 1_000

@@ -6,7 +6,6 @@ import os
 import random
 import re
 import shlex
-import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -16,6 +15,7 @@ import pulsar
 import pytest
 
 from tests.support.own_broker import own_broker
+from tests.support.processes import ran
 from timewheel.broker.admin.client import AdminClient
 from timewheel.core.plan import Native, Plan
 from timewheel.testing import LocalPulsar
@@ -69,15 +69,7 @@ class Shell:
 
     def type(self, line: str, *statuses: int) -> str:
         """What a line prints; it ends with one of these statuses, or 0."""
-        done = subprocess.run(
-            ["bash", "-c", line],
-            cwd=self._folder,
-            env=self._variables,
-            capture_output=True,
-            text=True,
-            timeout=300,
-            check=False,
-        )
+        done = ran(["bash", "-c", line], cwd=self._folder, env=self._variables, timeout=300)
         assert done.returncode in (statuses or (0,)), f"$ {line}\n{done.stdout}{done.stderr}"
         return done.stdout
 

@@ -100,16 +100,20 @@ def test_all_arrives_as_it_was_sent(pulsar_broker: Broker, pulsar_client: Any, t
         assert (found.ledger_id(), found.entry_id()) == (told.ledger_id(), told.entry_id())
 
 
-def test_a_send_without_keys_and_times_has_none(
+def test_a_send_without_keys_and_times_has_none_and_one_that_is_past_due_keeps_its_due_time(
     pulsar_broker: Broker, pulsar_client: Any, topic: str, plan: Plan
 ) -> None:
     before_ms = now_ms()
     with DelayedProducer(pulsar_client, plan) as producer:
         timer = producer.send(b"x", partition_key="", ordering_key="", event_timestamp=0)
+        past = producer.send(b"x", deliver_at=PAST_MS)
     entry = stored_entry(pulsar_broker, topic, timer.message_id)
     assert (entry.partition_key, entry.ordering_key, entry.event_at_ms, entry.deliver_at_ms) == (None, None, None, None)
     assert before_ms <= timer.due_ms <= now_ms(), "neither deliver_at nor deliver_after: due now"
     assert timer.due_at == dt.datetime.fromtimestamp(timer.due_ms / 1000, dt.UTC)
+    entry = stored_entry(pulsar_broker, topic, past.message_id)
+    assert (past.due_ms, entry.deliver_at_ms) == (PAST_MS, None), "delivered now"
+    assert entry.properties["tw-timer"].split()[1] == str(PAST_MS)
 
 
 def test_foreign_readers_get_the_due_time_itself(pulsar_broker: Broker, pulsar_client: Any, topic: str) -> None:
@@ -133,17 +137,6 @@ def test_every_thousandth_delayed_message_keeps_the_broker_reading(
     inspected = (0, 1, OUT_OF_ORDER_EVERY - 1, OUT_OF_ORDER_EVERY, OUT_OF_ORDER_EVERY + 1, 2 * OUT_OF_ORDER_EVERY)
     asked = [stored_entry(pulsar_broker, topic, ids[index]).deliver_at_ms for index in inspected]
     assert asked == [due_ms - early_ms for early_ms in (4_000, 1_500, 1_500, 4_000, 1_500, 4_000)]
-
-
-def test_what_is_past_due_is_delivered_now_and_keeps_its_due_time(
-    pulsar_broker: Broker, pulsar_client: Any, topic: str, plan: Plan
-) -> None:
-    with DelayedProducer(pulsar_client, plan) as producer:
-        timer = producer.send(b"x", deliver_at=PAST_MS)
-    assert timer.due_ms == PAST_MS
-    entry = stored_entry(pulsar_broker, topic, timer.message_id)
-    assert entry.deliver_at_ms is None
-    assert entry.properties["tw-timer"].split()[1] == str(PAST_MS)
 
 
 def test_batched_where_a_relay_holds_and_unbatched_where_the_broker_delays(
@@ -263,16 +256,6 @@ def test_a_lower_limit_of_the_broker_is_payload_too_large_as_well(pulsar_client:
         producer.send(b"the producer goes on")
 
 
-def test_a_topic_that_was_not_provisioned_is_refused_and_not_created(
-    pulsar_broker: Broker, pulsar_client: Any, topic: str
-) -> None:
-    plan = Plan(due_topic=topic, subscriptions=("billing",))
-    with DelayedProducer(pulsar_client, plan) as producer, pytest.raises(TopologyError, match="topics ensure"):
-        producer.send(b"x")
-    with AdminClient(pulsar_broker.admin_url) as admin:
-        assert not [name for name in admin.topics.list("public/default") if topic in name]
-
-
 def test_a_topic_with_fewer_partitions_than_the_plan_is_refused(
     pulsar_broker: Broker, pulsar_client: Any, topic: str
 ) -> None:
@@ -379,7 +362,7 @@ def test_idle_producers_are_closed_and_opened_again(pulsar_broker: Broker, pulsa
         producer.send(b"x")
         producer.send(b"x")
         assert connected_producers(pulsar_broker, partitions) == 2
-        pool = producer._writer.pool
+        pool = producer._pool
         pool.close_idle()
         assert len(pool) == 2, "used since the round before"
         producer.send(b"x")
@@ -395,9 +378,9 @@ def test_idle_producers_are_closed_and_opened_again(pulsar_broker: Broker, pulsa
 def test_a_producer_that_was_closed_under_us_is_opened_again(pulsar_client: Any, topic: str, plan: Plan) -> None:
     with DelayedProducer(pulsar_client, plan) as producer:
         producer.send(b"x")
-        pooled = producer._writer.pool.borrow(topic, 0)
+        pooled = producer._pool.borrow(topic, 0)
         assert pooled is not None
-        producer._writer.pool.give_back(pooled)
+        producer._pool.give_back(pooled)
         pooled.producer.close()
         assert producer.send(b"y", timer_id="again").message_id is not None
     assert [m.data() for m in stored_messages(pulsar_client, topic, 2)] == [b"x", b"y"]

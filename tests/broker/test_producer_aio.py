@@ -220,7 +220,7 @@ def test_a_full_pool_serves_more_partitions_than_it_holds(
     async def main() -> None:
         async with AsyncDelayedProducer(pulsar_client, plan, max_producers=2) as producer:
             await asyncio.gather(*(producer.send(b"x", deliver_after=DELAYS["due"]) for _ in range(30)))
-            assert len(producer._writer.pool) <= 2
+            assert len(producer._pool) <= 2
 
     asyncio.run(main())
     assert sum(stored_entries(pulsar_broker, topic, partition=partition) for partition in range(6)) == 30

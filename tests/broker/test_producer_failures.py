@@ -5,7 +5,6 @@ from __future__ import annotations
 import datetime as dt
 import os
 import signal
-import subprocess
 import sys
 import threading
 from contextlib import suppress
@@ -16,17 +15,17 @@ import pytest
 
 from tests.broker.due_topic import DAY_MS, HOUR_MS, TIER_1D, make_plan, now_ms, stored_entries, stored_messages
 from tests.support.checkout import ROOT
+from tests.support.processes import ran
 from tests.support.through import Through
 from timewheel.broker.admin.client import AdminClient
-from timewheel.client.own_numbers import own_numbers
 from timewheel.client.results import Outcome
-from timewheel.core import Calendar, Plan, Ring, SystemClock, Wheel
+from timewheel.client.surface import own_numbers
+from timewheel.core import Calendar, Plan, SystemClock
 from timewheel.core.errors import ClientMisuse, SendFailed, SendOutcomeUnknown, TimewheelError
 from timewheel.core.names import partition_topic
 from timewheel.core.routing import calendar_topic_of
-from timewheel.producers import DelayedProducer, Timer
-from timewheel.producers.sending import attempt as sending_attempt
-from timewheel.producers.sending import options as sending_options
+from timewheel.producers import DelayedProducer, Timer, base_producer
+from timewheel.producers import pool as producer_pool
 from timewheel.testing import eventually
 
 if TYPE_CHECKING:
@@ -113,9 +112,9 @@ def test_a_producer_that_loses_its_broker_before_the_first_acknowledgement_uses_
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """broker-facts: numbers-used-twice. The control is the client as it comes, and its Ok: ten are dropped."""
-    monkeypatch.setattr(sending_options, "own_numbers", options)
+    monkeypatch.setattr(producer_pool, "own_numbers", options)
     if options is clients_own:  # else what is dropped is sent again (broker-facts: numbers-of-others)
-        monkeypatch.setattr(sending_attempt, "outcome_of_result", lambda *_, **__: Outcome.OK)
+        monkeypatch.setattr(base_producer, "outcome_of_result", lambda *_, **__: Outcome.OK)
     plan = make_plan(mortal, topic)
     client = connect(mortal)
     pauses: Any = PausesWhatItOpens(client, mortal)
@@ -240,23 +239,6 @@ def test_no_producer_is_opened_for_a_passed_interval(pulsar_broker: Broker, puls
         assert not [name for name in admin.topics.list("public/default") if name.startswith(yesterday)]
 
 
-def test_a_slot_that_was_swept_meanwhile_gets_a_second_copy_in_the_due_topic(
-    pulsar_broker: Broker, pulsar_client: Any, topic: str
-) -> None:
-    noon_ms = now_ms() // DAY_MS * DAY_MS + DAY_MS // 2
-    plan = make_plan(pulsar_broker, topic, Wheel(rings=(Ring(slot_ms=DAY_MS, slots=4),)), max_delay_ms=2 * DAY_MS)
-    due_ms = noon_ms + DAY_MS
-    # Routed at noon to the slot of tomorrow, whose sweep is 5 minutes before midnight; confirmed at midnight.
-    clock = SetClock(noon_ms, noon_ms + DAY_MS // 2)
-    with DelayedProducer(pulsar_client, plan, clock=clock) as producer:
-        timer = producer.send(b"x", deliver_at=due_ms, timer_id="sub-42", properties={"a": "b"})
-    slot = f"{topic}.tw.ring-1d-4.{due_ms // DAY_MS % 4:03d}"
-    for where in (slot, topic):
-        [message] = stored_messages(pulsar_client, where, 1)
-        assert (message.data(), message.properties()["tw-id"], message.properties()["a"]) == (b"x", "sub-42", "b")
-    assert timer.due_ms == due_ms
-
-
 class Interrupted(Exception):
     """Raised in the main thread by a signal, as Ctrl-C is."""
 
@@ -344,14 +326,7 @@ def test_a_forked_child_is_refused_at_once_and_its_parent_goes_on(
     pulsar_broker: Broker, pulsar_client: Any, topic: str
 ) -> None:
     make_plan(pulsar_broker, topic)
-    done = subprocess.run(
-        [sys.executable, "-c", FORK, pulsar_broker.service_url, topic],
-        cwd=ROOT,
-        timeout=60,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = ran([sys.executable, "-c", FORK, pulsar_broker.service_url, topic], cwd=ROOT)
     assert done.returncode == 0, done.stderr
     assert [m.data() for m in stored_messages(pulsar_client, topic, 2)] == [
         b"from the parent",

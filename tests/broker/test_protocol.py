@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import random
-import socket
-import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -18,16 +15,13 @@ from pulsar.schema import JsonSchema, Record, String
 from tests.broker.due_topic import crypto_keys, now_ms
 from tests.support.kept import Kept
 from tests.support.own_broker import own_broker
-from tests.support.pulsar_messages import command_frame, connected, read_request
-from timewheel.broker.admin.batches import messages_of_batch
 from timewheel.broker.admin.client import AdminClient
-from timewheel.broker.protocol.acknowledging import EntryAcknowledger
-from timewheel.broker.protocol.addresses import Address, ServiceUrl
-from timewheel.broker.protocol.command_types import SubscriptionType
+from timewheel.broker.admin.entries import messages_of_batch
+from timewheel.broker.protocol.commands import SubscriptionType
+from timewheel.broker.protocol.consumers import EntryAcknowledger, EntryReader
 from timewheel.broker.protocol.dialing import Dialer
 from timewheel.broker.protocol.entries import Compression, Entry
 from timewheel.broker.protocol.errors import BrokerLost, BrokerRefused, BrokerSilent, ConsumerLost, ProtocolViolation
-from timewheel.broker.protocol.reading import EntryReader
 from timewheel.client.positions import EntryPosition
 from timewheel.core.names import partition_topic
 from timewheel.testing import Broker, LocalPulsar, eventually
@@ -320,98 +314,6 @@ def test_a_topic_that_is_not_there_is_refused_and_not_made(dialer: Dialer, admin
         EntryReader(dialer, topic)
 
     assert topic not in admin.topics.list("public/default")
-
-
-# The way to the broker.
-
-
-@contextmanager
-def front(serve: Callable[[socket.socket], None]) -> Iterator[str]:
-    """Something that stands before the brokers; its service URL."""
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        server.settimeout(0.1)
-        ending = threading.Event()
-        served: list[threading.Thread] = []
-
-        def accept() -> None:
-            while not ending.is_set():
-                try:
-                    connection, _ = server.accept()
-                except TimeoutError:
-                    continue
-                connection.settimeout(20)
-                served.append(threading.Thread(target=serve, args=(connection,), daemon=True))
-                served[-1].start()
-
-        accepting = threading.Thread(target=accept, daemon=True)
-        accepting.start()
-        try:
-            yield f"pulsar://127.0.0.1:{server.getsockname()[1]}"
-        finally:
-            ending.set()
-            for thread in (accepting, *served):
-                thread.join(20)
-                assert not thread.is_alive()
-
-
-def request_of(connection: socket.socket) -> tuple[str, Any]:
-    head = connection.recv(4, socket.MSG_WAITALL)
-    body = connection.recv(int.from_bytes(head, "big"), socket.MSG_WAITALL) if head else b""
-    return read_request(head + body)[0] if body else ("", None)
-
-
-THROUGH: dict[str, Any] = {"response": 1, "proxy_through_service_url": True}
-
-
-@pytest.mark.parametrize("way", ["redirect", "proxy"])
-def test_by_a_redirect_and_through_a_proxy_the_real_broker_is_reached(
-    pulsar_client: Any, pulsar_broker: Broker, native: str, way: str
-) -> None:
-    broker = ServiceUrl.parse(pulsar_broker.service_url).addresses[0]
-    asked: list[str] = []
-
-    def serve(connection: socket.socket) -> None:
-        with connection:
-            name, connect = request_of(connection)
-            assert name == "CONNECT"
-            asked.append(connect.proxy_to_broker_url)
-            if connect.HasField("proxy_to_broker_url"):
-                hand_through(connection, broker)
-                return
-            connection.sendall(connected())
-            name, said = request_of(connection)
-            assert (name, said.topic, said.authoritative) == ("LOOKUP", native, False)
-            answer = (
-                {"response": 0, "authoritative": True} if way == "redirect" else {"proxy_through_service_url": True}
-            )
-            found = {"request_id": said.request_id, "brokerServiceUrl": f"pulsar://{broker}", "response": 1, **answer}
-            connection.sendall(command_frame("LOOKUP_RESPONSE", **found))
-            assert connection.recv(1) == b"", "the client has what it wanted"
-
-    positions = send_all(pulsar_client.create_producer(native), delayed(3))
-    with front(serve) as url, EntryReader(Dialer(url), native) as reader:
-        assert [entry.position for entry in read_all(reader, 3)] == positions
-    # Where the redirect leads to, a standalone broker names its own service URL as its proxy: that is itself.
-    assert asked == ([""] if way == "redirect" else ["", str(broker)])
-
-
-def hand_through(connection: socket.socket, broker: Address) -> None:
-    """All that comes and goes, as Pulsar's own proxy does behind CONNECT."""
-    with socket.create_connection(broker, timeout=20) as inner:
-        inner.sendall(command_frame("CONNECT", client_version="proxy", protocol_version=21))
-        back = threading.Thread(target=_copy, args=(inner, connection), daemon=True)
-        back.start()
-        _copy(connection, inner)
-        inner.shutdown(socket.SHUT_RDWR)
-        back.join(20)
-
-
-def _copy(source: socket.socket, target: socket.socket) -> None:
-    try:
-        while data := source.recv(1 << 16):
-            target.sendall(data)
-    except OSError:
-        pass
 
 
 # Acknowledging.

@@ -278,19 +278,6 @@ def read_all(client: Any, topic: str, subscription: str, count: int) -> list[byt
     return found
 
 
-def test_what_is_published_before_any_consumer_reaches_every_subscription(
-    admin: AdminClient, namespace: str, pulsar_client: Any
-) -> None:
-    plan = plan_in(namespace)
-    go(admin, plan)
-    for spec in topology(plan, NOW_MS).topics:
-        producer = pulsar_client.create_producer(partition_topic(spec.name, 0))
-        producer.send(b"early")
-        producer.close()
-        for subscription in spec.subscriptions:
-            assert read_all(pulsar_client, partition_topic(spec.name, 0), subscription, 1) == [b"early"]
-
-
 class Interrupted(httpx.BaseTransport):
     """HTTP to the broker that breaks before the n-th change; reads go on, so a retry cannot be told from a crash."""
 
@@ -536,22 +523,6 @@ def test_ensure_fails_where_messages_can_be_lost(
     assert done.returncode == 1
     assert f"set-subscription-expiration-time {namespace} -t 0" in done.stdout
     assert len(admin.topics.list_partitioned(namespace)) == 4, "what can be done is done"
-
-
-@pytest.mark.parametrize(
-    ("arguments", "status", "words"),
-    [
-        (["--admin-url", "http://127.0.0.1:1"], 1, "no connection to http://127.0.0.1:1"),
-        (["--admin-url", "localhost:8080"], 2, "--admin-url must begin with http://"),
-        (["--token", "a", "--token-file", "b"], 2, "not token and token_file"),
-        (["--tls-ca", "/nowhere"], 2, "/nowhere"),
-    ],
-)
-def test_what_cannot_work_is_one_clear_line(plan_file: Path, arguments: list[str], status: int, words: str) -> None:
-    done = timewheel("topics", "ensure", str(plan_file), *arguments, env={"COLUMNS": "500", "TERM": "dumb"})
-    assert done.returncode == status
-    assert words in done.stderr
-    assert "Traceback" not in done.stderr
 
 
 def test_a_bad_plan_and_a_plan_that_does_not_roll_are_usage_errors(tmp_path: Path, plan_file: Path) -> None:

@@ -12,7 +12,7 @@ from tests.broker.relay_stage import TIERED, WHEEL, Stage, patient, plan_of
 from tests.support.through import Through
 from timewheel.core.envelope import Envelope
 from timewheel.core.errors import ClientMisuse, TopologyError
-from timewheel.core.names import DEAD_LETTER_SUBSCRIPTION, RELAY_SUBSCRIPTION, partition_topic
+from timewheel.core.names import DEAD_LETTER_SUBSCRIPTION, partition_topic
 from timewheel.core.plan import Calendar, Scheme, Tiered
 from timewheel.provision import ensure
 from timewheel.relay import PartitionState, Relay
@@ -170,14 +170,6 @@ def test_what_is_received_ahead_keeps_to_the_budget_once_it_is_known_to_be_large
     assert relay.status().total("failures") == relay.status().total("dead") == 0
 
 
-def test_a_topic_that_was_not_provisioned_is_named(stage: Stage) -> None:
-    missing = plan_of()
-    with pytest.raises(TopologyError, match="timewheel topics ensure") as refused:
-        Relay(stage.client, missing).start()
-    assert refused.value.topic == missing.due_topic
-    assert not [name for name in stage.admin.topics.list("public/default") if name.startswith(missing.due_topic)]
-
-
 def test_a_due_topic_with_fewer_partitions_than_its_tiers_is_refused(stage: Stage) -> None:
     for tier in stage.tiers:
         stage.admin.topics.update_partitions(tier, 2)
@@ -203,15 +195,3 @@ def test_a_plan_without_holding_topics_needs_no_relay(stage: Stage) -> None:
     assert not relay.ready
     with pytest.raises(ClientMisuse):
         relay.start()
-
-
-def test_a_destination_that_refuses_pauses_its_partition_and_says_so(stage: Stage) -> None:
-    """Here: the due topic is terminated. The relay goes on trying, the timer stays where it is, nothing is lost."""
-    stage.admin.topics.terminate(stage.plan.due_topic)
-    stage.hold([2_100])
-    relay = stage.relay()
-    failed = eventually(lambda: stage.events.named("relay_session_failed"), 60)
-    assert "TopicTerminated" in str(failed[0].fields["reason"])
-    eventually(lambda: not relay.ready)
-    tier = stage.admin.topics.partitioned_stats(stage.tiers[-1], precise_backlog=True).total
-    assert tier.subscriptions[RELAY_SUBSCRIPTION].backlog == 1

@@ -16,7 +16,7 @@ import pulsar
 import pytest
 from pulsar.schema import AvroSchema
 
-from tests.broker.due_topic import crypto_keys, now_ms
+from tests.broker.due_topic import V1, V2, crypto_keys, largest, now_ms
 from tests.broker.relay_stage import BUSINESS, Stage, plan_of
 from tests.support.raw_producer import RawProducer, batch_member, metadata_of
 from timewheel.client.native import schema_version_of
@@ -31,7 +31,6 @@ from timewheel.testing.admin_calls import topic_path
 
 GOOD = 8
 LEFT_MS = 2_500
-MAX_BYTES = 5 * 1024 * 1024
 ENCRYPTED_BATCH = 900
 """Messages: more than a relay's queue has entries, whoever holds them."""
 PAIRED = {"name": "Order", "type": "AVRO", "properties": "{}"}
@@ -61,19 +60,6 @@ def raw(producer: Any, own: Envelope, **parts: Any) -> None:
     if "ordering_key" in parts:
         building.ordering_key(parts["ordering_key"])
     producer._producer.send(building.build())
-
-
-def largest(producer: Any, own: Envelope, *, by_payload: bool) -> bytes:
-    """The largest message that a client sends, by its payload or by a property: any hop of it has more to say."""
-    for less in range(0, 400, 2):
-        filling = os.urandom((MAX_BYTES - less) // (1 if by_payload else 2))
-        more = {} if by_payload else {"page": filling.hex()}
-        try:
-            producer.send(filling if by_payload else b"x", properties=own.properties() | more)
-        except pulsar.MessageTooBig:
-            continue
-        return filling
-    raise AssertionError("no size is taken")
 
 
 def between_good_ones(stage: Stage, send: Callable[[Any], Any], play: int = 0, **options: Any) -> Any:
@@ -137,7 +123,7 @@ def test_odd_messages_are_carried_as_they_were_sent_or_set_aside_with_their_reas
         (no_text, {}),
         (keys, {}),
         (plain("small", small), {"compression_type": pulsar.CompressionType.LZ4}),
-        (lambda it: largest(it, envelope("payload"), by_payload=True), {}),
+        (lambda it: largest(it, envelope("payload")), {}),
         (lambda it: largest(it, envelope("page"), by_payload=False), {}),
         (plain("chunks", chunked), {"chunking_enabled": True}),
         (plain("encrypted", b"secret"), encrypting),
@@ -226,15 +212,10 @@ def test_a_batch_beyond_the_bound_is_one_letter(stage: Stage) -> None:
     assert (relay.status().total("dead"), relay.status().total("failures")) == (1, 0)
 
 
-def schema(kind: Any, field: str) -> PassThroughSchema:
-    definition = {"type": "record", "name": "Order", "fields": [{"name": field, "type": "string"}]}
-    return PassThroughSchema(_pulsar.SchemaInfo(kind, "Order", json.dumps(definition)))
-
-
 def test_a_schema_that_the_next_topic_refuses_is_a_dead_letter(stage: Stage) -> None:
-    stage.producer(stage.plan.due_topic, schema=schema(_pulsar.SchemaType.AVRO, "id")).close()
+    stage.producer(stage.plan.due_topic, schema=pass_through(_pulsar.SchemaType.AVRO, V1)).close()
     relay = stage.relay()
-    other = schema(_pulsar.SchemaType.JSON, "id")
+    other = pass_through(_pulsar.SchemaType.JSON, V1)
     between_good_ones(stage, lambda it: it.send(b'{"id": "a"}', properties=envelope("odd").properties()), schema=other)
     assert_neighbours(stage)
     (dead_letter,) = dead_letters(stage, 1)
@@ -271,7 +252,7 @@ def test_a_schema_of_keys_and_values_is_a_dead_letter(stage: Stage) -> None:
 
 
 def test_a_schema_version_that_is_gone_is_a_dead_letter(stage: Stage) -> None:
-    own = schema(_pulsar.SchemaType.JSON, "id")
+    own = pass_through(_pulsar.SchemaType.JSON, V1)
     between_good_ones(stage, lambda it: it.send(b'{"id": "a"}', properties=envelope("odd").properties()), schema=own)
     path = stage.tiers[-1].replace("persistent://", "")
     httpx.delete(f"{stage.broker.admin_url}/admin/v2/schemas/{path}/schema?force=true").raise_for_status()
@@ -287,21 +268,15 @@ def test_a_relay_that_begins_anew_for_its_topics_sake_is_not_taken_for_none(stag
     between_good_ones(stage, lambda _: None)
     stage.admin.topics.terminate(stage.plan.due_topic)
     relay = stage.relay(start=False).start()
-    eventually(lambda: len(stage.events.named("relay_session_failed")) > 4, 60)
+    failed = eventually(lambda: [*stage.events.named("relay_session_failed")][4:], 60)
+    assert "TopicTerminated" in str(failed[0].fields["reason"])
+    eventually(lambda: not relay.ready)
     holds = [place for place in status_of(stage.admin, stage.plan).places if place.is_held and place.entries]
     assert holds
     assert all(place.consumers or place.begins_anew for place in holds)
     assert relay.status().total("dead") == 0
     assert not stage.stored(stage.names.dead_letter)
     assert {len(stage.stored(tier)) for tier in stage.tiers} == {0, GOOD}, "and nothing is repeated"
-
-
-V1: dict[str, Any] = {"type": "record", "name": "Order", "fields": [{"name": "id", "type": "string"}]}
-V2: dict[str, Any] = {
-    "type": "record",
-    "name": "Order",
-    "fields": [{"name": "id", "type": "string"}, {"name": "count", "type": "int", "default": 3}],
-}
 
 
 def properties(timer_id: str) -> tuple[dict[str, str], int]:
@@ -357,13 +332,7 @@ def avro(definition: dict[str, Any], **fields: Any) -> bytes:
 
 
 def pass_through(kind: Any, definition: dict[str, Any]) -> PassThroughSchema:
-    return PassThroughSchema(_pulsar_schema_info(kind, definition))
-
-
-def _pulsar_schema_info(kind: Any, definition: dict[str, Any]) -> Any:
-    import _pulsar
-
-    return _pulsar.SchemaInfo(kind, "Order", json.dumps(definition))
+    return PassThroughSchema(_pulsar.SchemaInfo(kind, "Order", json.dumps(definition)))
 
 
 def put_with_schema(stage: Stage, timer_id: str, schema: Any, content: bytes) -> None:
@@ -376,8 +345,6 @@ def put_with_schema(stage: Stage, timer_id: str, schema: Any, content: bytes) ->
 @pytest.mark.parametrize("enforced", [False, True], ids=["free", "enforced"])
 def test_avro_versions_are_kept_apart_for_the_reader(stage: Stage, enforced: bool) -> None:
     """Two versions of a record in one tier; a reader of the newer one reads both, and not one as the other."""
-    import _pulsar
-
     if enforced:
         for topic in (*stage.tiers, stage.plan.due_topic):
             url = f"{stage.broker.admin_url}/admin/v2/{topic_path(topic)}/schemaValidationEnforced"
@@ -409,8 +376,6 @@ def test_avro_versions_are_kept_apart_for_the_reader(stage: Stage, enforced: boo
 
 def _refuses_bytes(stage: Stage) -> bool:
     """The policy is in force, seen by a topic that has a schema."""
-    import _pulsar
-
     stage.producer(stage.tiers[-1], schema=pass_through(_pulsar.SchemaType.AVRO, V1)).close()
     try:
         stage.client.create_producer(f"{stage.tiers[-1]}-partition-0").close()
@@ -420,8 +385,6 @@ def _refuses_bytes(stage: Stage) -> bool:
 
 
 def test_json_keeps_its_schema_and_bytes_stay_bytes(stage: Stage) -> None:
-    import _pulsar
-
     put_with_schema(stage, "json", pass_through(_pulsar.SchemaType.JSON, V1), b'{"id": "a"}')
     envelope, deliver_at = properties("bytes")
     stage.producer(stage.tiers[-1]).send(

@@ -16,9 +16,9 @@ from tests.broker.relay_stage import PATIENT_GUARD_MS, PATIENT_LEFT_MS, WHEEL, S
 from tests.support.raw_producer import RawEntry, RawProducer, metadata_of
 from tests.support.threads import StartedThreads
 from tests.support.through import Through
-from timewheel.broker.protocol.fields import data_field, number_field
+from timewheel.broker.protocol.wire import data_field, number_field
 from timewheel.client.dead_letters import DEAD_AT, DEAD_FROM
-from timewheel.client.positions import EntryPosition, Position
+from timewheel.client.positions import Position
 from timewheel.core.clock import SystemClock
 from timewheel.core.envelope import Envelope
 from timewheel.core.names import RELAY_SUBSCRIPTION, partition_topic
@@ -27,8 +27,7 @@ from timewheel.core.routing import Hold
 from timewheel.core.steps import steps
 from timewheel.events import RelayBatchSplit
 from timewheel.relay import PartitionState, Relay
-from timewheel.relay.driver.dead_letter_writer import MAX_JUMPS
-from timewheel.relay.driver.holes import Seen, inspect
+from timewheel.relay.driver.dead_letter_writer import MAX_JUMPS, Seen, inspect
 from timewheel.relay.driver.hop_producers import producer_name
 from timewheel.relay.driver.source import consumer_name
 from timewheel.relay.machine.order import Spot
@@ -562,27 +561,6 @@ def test_messages_that_say_they_entered_one_stay_after_the_other_block_nobody(st
     stage.relay()
     (message,) = stage.await_due(1, 60)
     assert message.properties()["tw-id"] == "sane", "not after the 160 s of the others"
-
-
-def test_one_delayed_message_in_a_thousand_is_asked_for_earlier(pulsar_broker: Broker) -> None:
-    with Stage(pulsar_broker, patient()) as stage:
-        now = now_ms()
-        due_ms = now + 2_000 + PATIENT_GUARD_MS + 1_000  # after the tier of 2 s too little is left for any other
-        for number in range(1_002):
-            stage.put(stage.tiers[-1], Envelope(f"t{number}", due_ms, now))
-        stage.flush()
-        stage.relay()
-        due = [message.message_id() for message in stage.await_due(1_002)]
-        topic = f"{stage.plan.due_topic}-partition-0"
-
-        def asked_before_due(number: int) -> int:
-            position = EntryPosition(due[number].ledger_id(), due[number].entry_id())
-            return due_ms - (stage.admin.topics.entry(topic, position).deliver_at_ms or 0)
-
-        lead_ms = stage.plan.lead_ms
-        asked = {number: asked_before_due(number) for number in (0, 1, 2, 999, 1_000, 1_001)}
-        assert {number for number, early_ms in asked.items() if early_ms != lead_ms} == {0, 1_000}
-        assert asked[0] == lead_ms + 2_500
 
 
 @pytest.mark.short

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
 import httpx
 import psutil
@@ -29,7 +29,7 @@ from tests.broker.relay_stage import BUSINESS, WHEEL, Stage, plan_of
 from tests.support.own_broker import own_broker
 from tests.support.wrong_hops import HopClient, RelayPoint
 from timewheel.cli.relay_processes import AGAIN_LONGEST_MS, Child
-from timewheel.client.connection_watch import LOST_AFTER_MS
+from timewheel.client.hooks import LOST_AFTER_MS
 from timewheel.consumers import DelayedConsumer
 from timewheel.consumers.errors import ReceiveTimeout
 from timewheel.core.envelope import Envelope
@@ -49,8 +49,10 @@ def test_it_says_when_it_is_ready_and_drains_at_sigterm(
     systemd.bind(str(tmp_path / "notify"))
     systemd.settimeout(30)
     monkeypatch.setenv("NOTIFY_SOCKET", str(tmp_path / "notify"))
-    with systemd, RelayProcess(stage.broker, stage.plan, tmp_path) as relay:
+    with systemd, RelayProcess(stage.broker, stage.plan, tmp_path, more=["--processes", "1"]) as relay:
         relay.await_ready()
+        assert [one["ready"] for one in relay.status()["relays"]] == [True]
+        assert psutil.Process(relay.process.pid).children() == [], "a relay of one process is that process"
         assert [systemd.recv(100) for _ in range(2)] == [b"READY=1\nWATCHDOG=1"] * 2
         found = relay.ask("/readyz")
         assert (found.status_code, found.json()["ready"]) == (200, True)
@@ -249,14 +251,6 @@ def test_one_that_has_been_ready_is_started_again_whatever_it_ends_with(tmp_path
 
 def test_one_that_refuses_at_its_start_is_not_started_again(tmp_path: Path) -> None:
     assert inspected(child_that("os._exit(3)", tmp_path), 0) == 3
-
-
-def test_of_one_process_nothing_changes(spread: Stage, tmp_path: Path) -> None:
-    with RelayProcess(spread.broker, spread.plan, tmp_path, more=["--processes", "1"]) as relay:
-        relay.await_ready()
-        found: dict[str, Any] = relay.status()
-        assert [one["ready"] for one in found["relays"]] == [True]
-        assert psutil.Process(relay.process.pid).children() == []
 
 
 ONCE = Wheel(rings=(Ring(slot_ms=8_000, slots=8, headstart_ms=500),))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime as dt
 import json
-import os
 import random
 import subprocess
 import threading
@@ -12,35 +11,33 @@ from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import _pulsar
 import pulsar
 import pytest
 from pulsar.schema import AvroSchema, Integer, Record
 
-from tests.broker.due_topic import SUBSCRIPTION, Events, Handled, backlog, left_in, now_ms, running
+from tests.broker.due_topic import SUBSCRIPTION, Events, Handled, backlog, largest, left_in, now_ms, running
 from tests.broker.test_cancel import EVERYDAY, SCHEMES, plan_on, provisioned
 from tests.support.command_line import timewheel, well
 from timewheel.broker.admin import AdminClient
-from timewheel.client.parked import PARKED_ERROR, PARKED_FROM, PARKED_REASON
+from timewheel.client.dead_letters import PARKED_ERROR, PARKED_FROM, PARKED_REASON
 from timewheel.consumers import (
     ConsumerCounts,
     DelayedConsumer,
     DelayedMessage,
     FixedBackoff,
-    Overdue,
     ParkTimer,
     RetryLater,
     RetryPolicy,
 )
 from timewheel.consumers.errors import SubscribeRefused
 from timewheel.consumers.inbox import MemoryInbox
-from timewheel.core.cancel_policy import Cancel
 from timewheel.core.envelope import Envelope
 from timewheel.core.errors import TopologyError
 from timewheel.core.names import PARKED_SUBSCRIPTION, RELAY_SUBSCRIPTION, Names
-from timewheel.core.plan import Plan, Scheme, Tiered
+from timewheel.core.plan import Cancel, Plan, Scheme, Tiered
 from timewheel.core.planfile import save_plan
 from timewheel.core.topology import topology
 from timewheel.dead_letters import DeadLetterPosition, DeadLetters, dead_letters, drop, parked_box, replay_parked
@@ -49,7 +46,7 @@ from timewheel.events import TimerParked
 from timewheel.inspect.status import status_of
 from timewheel.producers import DelayedProducer
 from timewheel.provision import ensure
-from timewheel.provision.former_removal import RemovalStage, remove_drained
+from timewheel.provision.former_topics import RemovalStage, remove_drained
 from timewheel.testing import Broker, eventually
 
 OTHER = "audit"
@@ -193,25 +190,6 @@ def test_handlers_and_who_receives_by_hand_say_what_they_want(client: Any, pulsa
             receiving.receive(SECOND)
     reasons = {one.properties()["tw-id"]: one.properties()[PARKED_REASON] for one in parked_in(client, plan, 2)}
     assert reasons == {"give up": "no such customer", "received": "seen enough"}
-
-
-@pytest.mark.parametrize("then", ["drop", "park"])
-def test_what_comes_too_late_to_be_of_use_is_dropped_or_parked(
-    client: Any, pulsar_broker: Broker, plan: Plan, then: Literal["drop", "park"]
-) -> None:
-    handled = Handled()
-    with DelayedProducer(client, plan) as producer:
-        late = producer.send(b"x", timer_id="late")
-        eventually(lambda: now_ms() - late.due_ms > 2_000, WAIT_S)
-        producer.send(b"x", timer_id="in time", deliver_after=SECOND)
-        consumer = DelayedConsumer(client, plan, SUBSCRIPTION, overdue=Overdue(2 * SECOND, then))
-        with running(consumer, handled):
-            eventually(lambda: left(pulsar_broker, plan) == 0, WAIT_S)
-            counts = consumer.counts
-    assert handled.times == {"in time": 1}
-    assert (counts.overdue, counts.parked) == ((1, 0) if then == "drop" else (0, 1))
-    for message in parked_in(client, plan, counts.parked):
-        assert "after its due time, and is useful for 2s only" in message.properties()[PARKED_REASON]
 
 
 @pytest.mark.parametrize("kind", [pulsar.ConsumerType.Shared, pulsar.ConsumerType.KeyShared], ids=lambda one: one.name)
@@ -553,9 +531,6 @@ def test_the_status_tells_what_is_tried_again_and_what_is_parked(
     assert expected in said.stdout, said.stderr
 
 
-MAX_BYTES = 5 * 1024 * 1024
-
-
 def given_up(client: Any, broker: Broker, plan: Plan, count: int, *, attempts: int) -> None:
     """All fail, with much to say about it, until they are parked."""
 
@@ -568,55 +543,33 @@ def given_up(client: Any, broker: Broker, plan: Plan, count: int, *, attempts: i
         eventually(lambda: consumer.counts.parked == count and left(broker, plan) == 0, WAIT_S)
 
 
-def largest(producer: Any, room: int) -> bytes:
-    """The largest payload that a producer takes, but for so much."""
-    own = Envelope("large", now_ms(), now_ms()).properties()
-    for less in range(room, room + 400, 2):
-        payload = os.urandom(MAX_BYTES - less)
-        try:
-            producer.send(payload, properties=own)
-        except pulsar.MessageTooBig:
-            continue
-        return payload
-    raise AssertionError("no size is taken")
-
-
-def test_a_large_timer_is_parked_whole_without_its_error(client: Any, pulsar_broker: Broker, plan: Plan) -> None:
+def test_what_is_large_is_parked_whole_or_in_parts_and_a_key_of_bytes_stays(
+    client: Any, pulsar_broker: Broker, plan: Plan
+) -> None:
     producer = client.create_producer(Names(plan).part(plan.due_topic, 0), batching_enabled=False)
-    payload = largest(producer, 1_000)
+    large = largest(producer, Envelope("large", now_ms(), now_ms()), room=1_000)
+    in_parts = largest(producer, Envelope("in parts", now_ms(), now_ms()))
     producer.send(b"small", properties=Envelope("small", now_ms(), now_ms()).properties())
-    given_up(client, pulsar_broker, plan, 2, attempts=2)
-    found = {message.properties()["tw-id"]: message for message in parked_in(client, plan, 2)}
-    assert found["large"].data() == payload
-    assert "tw-parked-error" not in found["large"].properties()
-    assert found["large"].properties()["tw-parked-reason"].startswith("it was tried 2 times")
-    assert "€" in found["small"].properties()["tw-parked-error"]
-
-
-def test_the_largest_that_a_client_sends_is_parked_in_parts(client: Any, pulsar_broker: Broker, plan: Plan) -> None:
-    producer = client.create_producer(Names(plan).part(plan.due_topic, 0), batching_enabled=False)
-    payload = largest(producer, 0)
-    producer.send(b"small", properties=Envelope("small", now_ms(), now_ms()).properties())
-    given_up(client, pulsar_broker, plan, 2, attempts=2)
-    parts = [message for message in parked_in(client, plan, 8) if message.properties()["tw-id"] == "large"]
-    assert [part.properties()["tw-parked-part"] for part in parts] == [
-        *(f"payload {number}/6" for number in range(1, 7)),
-        "rest 1/1",
-    ]
-    assert b"".join(part.data() for part in parts[:-1]) == payload
-    assert json.loads(parts[-1].data())["properties"]["tw-id"] == "large"
-    assert "it cannot be stored to be tried again" in parts[0].properties()["tw-parked-reason"]
-
-
-def test_a_key_of_bytes_stays_through_another_attempt(client: Any, pulsar_broker: Broker, plan: Plan) -> None:
-    producer = client.create_producer(Names(plan).part(plan.due_topic, 0), batching_enabled=False)
     building = _pulsar.MessageBuilder()
     building.content(b"x")
     building.properties(Envelope("odd", now_ms(), now_ms()).properties())
     building.partition_key(b"\xff\x00k")
     producer._producer.send(building.build())
-    given_up(client, pulsar_broker, plan, 1, attempts=2)
-    (message,) = parked_in(client, plan, 1)
+    given_up(client, pulsar_broker, plan, 4, attempts=2)
+    found: dict[str, list[Any]] = {}
+    for message in parked_in(client, plan, 1 + 7 + 1 + 1):
+        found.setdefault(message.properties()["tw-id"], []).append(message)
+
+    (whole,), (small,), (odd,), parts = (found[name] for name in ("large", "small", "odd", "in parts"))
+    assert whole.data() == large
+    assert "tw-parked-error" not in whole.properties()
+    assert whole.properties()["tw-parked-reason"].startswith("it was tried 2 times")
+    assert "€" in small.properties()["tw-parked-error"]
+    told = [part.properties()["tw-parked-part"] for part in parts]
+    assert told == [*(f"payload {number}/6" for number in range(1, 7)), "rest 1/1"]
+    assert b"".join(part.data() for part in parts[:-1]) == in_parts
+    assert json.loads(parts[-1].data())["properties"]["tw-id"] == "in parts"
+    assert "it cannot be stored to be tried again" in parts[0].properties()["tw-parked-reason"]
     with pytest.raises(UnicodeDecodeError) as caught:
-        message.partition_key()
+        odd.partition_key()
     assert caught.value.object == b"\xff\x00k"

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import httpx
 import pulsar
 import pytest
 
+from tests.broker.conftest import Connect
 from tests.broker.due_topic import SUBSCRIPTION, now_ms
 from tests.broker.relay_service import RelayProcess
 from tests.broker.relay_stage import Stage, plan_of
@@ -24,19 +27,17 @@ from tests.support.tokens import token_for
 from timewheel.broker.admin.client import AdminClient
 from timewheel.broker.admin.http import tls_context
 from timewheel.broker.admin.policies import MESSAGE_TTL_S
-from timewheel.broker.protocol.acknowledging import EntryAcknowledger
-from timewheel.broker.protocol.authentication import ByToken
+from timewheel.broker.protocol.consumers import EntryAcknowledger, EntryReader
 from timewheel.broker.protocol.dialing import Dialer
-from timewheel.broker.protocol.errors import BinaryProtocolError, BrokerLost, BrokerRefused
-from timewheel.broker.protocol.reading import EntryReader
+from timewheel.broker.protocol.errors import BrokerLost, BrokerRefused
+from timewheel.broker.protocol.session import Authentication
 from timewheel.cli.connecting import Access
 from timewheel.consumers import DelayedConsumer
-from timewheel.core.connection import DEFAULTS, Connection
+from timewheel.core.connection import DEFAULTS, Connection, Secret
 from timewheel.core.errors import AdminDenied, AdminUnreachable
 from timewheel.core.names import Names
 from timewheel.core.plan import Native, Plan, Tiered
 from timewheel.core.planfile import save_plan
-from timewheel.core.secret import Secret
 from timewheel.errors import CancelFailed, NothingToSample
 from timewheel.hooks import Event
 from timewheel.inspect.profile import profile_of
@@ -44,16 +45,6 @@ from timewheel.producers import DelayedProducer
 from timewheel.provision.provisioning import ensure
 from timewheel.testing import eventually
 from timewheel.watch import check
-
-if TYPE_CHECKING:
-    import subprocess
-    from collections.abc import Callable
-    from pathlib import Path
-
-    from tests.broker.conftest import Connect
-    from tests.support.secured import Secured
-    from timewheel.hooks import Event
-
 
 LIFE_S = 20
 """Of a token: long enough for the process to start with it, on a busy machine too."""
@@ -401,19 +392,6 @@ def test_a_broker_whose_certificate_names_another_host_is_not_spoken_to(
         assert len(reader.read(TIMEOUT_MS)) == 1
 
 
-def test_an_authority_that_is_not_trusted_ends_it(secured: Secured, delivered_later: tuple[str, int]) -> None:
-    dialer = dialer_of(secured, token=Secret(token_for("admin")), tls_trust_certs_file_path=None)
-    with pytest.raises(BrokerLost, match="trust its authority"):
-        EntryReader(dialer, delivered_later[0])
-
-
-def test_without_tls_at_the_port_of_tls_the_remedy_is_said(secured: Secured, delivered_later: tuple[str, int]) -> None:
-    url = secured.tls_service_url.replace("pulsar+ssl", "pulsar")
-    with pytest.raises(BinaryProtocolError) as refused:
-        EntryReader(dialer_of(secured, service_url=url), delivered_later[0])
-    assert "pulsar+ssl" in str(refused.value) or isinstance(refused.value, BrokerLost)
-
-
 @pytest.mark.parametrize("is_renewed", [True, False])
 def test_a_token_that_expires_is_asked_for_again_and_without_a_newer_one_it_ends(
     secured: Secured, delivered_later: tuple[str, int], is_renewed: bool
@@ -427,7 +405,7 @@ def test_a_token_that_expires_is_asked_for_again_and_without_a_newer_one_it_ends
         asked.append(token_for("admin") if is_newer else token_for("admin", expires_s=expires_s))
         return asked[-1]
 
-    dialer = Dialer(secured.broker.service_url, authentication=ByToken(token))
+    dialer = Dialer(secured.broker.service_url, authentication=Authentication.by_token(token))
     with EntryReader(dialer, topic) as reader:
         assert len(reader.read(TIMEOUT_MS)) == 1
         opened = len(asked)

@@ -18,8 +18,7 @@ from tests.support.command_line import timewheel
 from timewheel.broker.admin.client import AdminClient
 from timewheel.inspect.errors import NothingToSample
 from timewheel.inspect.profile import profile_of
-from timewheel.inspect.sample import Sample, sample
-from timewheel.inspect.sample_figures import NOTE, figures_of
+from timewheel.inspect.sample import NOTE, Sample, figures_of, sample
 from timewheel.testing import eventually
 
 if TYPE_CHECKING:
@@ -171,18 +170,6 @@ def test_a_topic_that_is_unloaded_meanwhile_is_sampled_all_the_same(
     taken = sample(admin, topic, now_ms=now_ms(), on_progress=unload)
 
     assert facts_of(taken) == facts_sent(start_ms)
-
-
-def test_a_topic_that_is_deleted_meanwhile_is_a_clear_error(admin: AdminClient, pulsar_client: Any, topic: str) -> None:
-    admin.topics.create_unpartitioned(topic)
-    send_and_roll(admin, pulsar_client, topic, ledgers=1)
-
-    def delete(done: int, _total: int) -> None:
-        if done == 50:
-            admin.topics.delete_unpartitioned(topic)
-
-    with pytest.raises(NothingToSample, match="entries were gone"):
-        sample(admin, topic, now_ms=now_ms(), on_progress=delete)
 
 
 def test_where_there_is_nothing_the_error_says_why(admin: AdminClient, topic: str) -> None:

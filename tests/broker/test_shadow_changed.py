@@ -21,23 +21,22 @@ from tests.broker.shadow_stage import ShadowStage
 from tests.broker.test_shadow_look import run, saved
 from tests.support.command_line import well
 from timewheel.core.durations import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS
-from timewheel.core.former_topics import UndrainedTopics
 from timewheel.core.plan import Plan, Ring, Tiered, Wheel
 from timewheel.core.planfile import save_plan
+from timewheel.core.topology import UndrainedTopics
 from timewheel.inspect.status import Amount
 from timewheel.provision import FormerTopics
-from timewheel.provision.former_findings import left_behind
+from timewheel.provision.former_topics import left_behind
 from timewheel.provision.provisioning import ensure
 from timewheel.relay import Relay
 from timewheel.shadow.curing import first_plan, fitted
+from timewheel.shadow.desired_state import State, desired_in
 from timewheel.shadow.draining import waiting
 from timewheel.shadow.machine.audit import Place
-from timewheel.shadow.machine.states import State, desired_in
 from timewheel.shadow.machine.survey_counters import PARTLY
-from timewheel.shadow.overview_reading import overview_of
-from timewheel.shadow.surveying import read_topic
-from timewheel.shadow.verification import Verification
-from timewheel.shadow.verifying import verify
+from timewheel.shadow.overview import overview_of
+from timewheel.shadow.survey import read_topic
+from timewheel.shadow.verification import Verification, verify
 from timewheel.testing import Broker, LocalPulsar, eventually
 
 RING = Wheel(rings=(Ring(slot_ms=2_000, slots=14, headstart_ms=500),))
@@ -211,10 +210,6 @@ def narrow(plan: Plan) -> Plan:
     return replace(plan, scheme=scheme, revision=plan.revision + 1)
 
 
-def gaps(on: ShadowStage) -> int:
-    return on.admin.topics.stats(on.parts()[0]).subscriptions[BUSINESS].gap_count
-
-
 def decisions(on: ShadowStage, plan: Plan) -> dict[str, int]:
     """As the dry run shows them."""
     found = read_topic(on.admin, on.dialer, plan, target="plan.toml").survey(plan)
@@ -256,7 +251,7 @@ def test_what_a_wide_window_let_stay_is_lifted_with_a_narrow_one(
                 producer.send_async(name.encode(), None, deliver_at=at_ms + delay_ms)
         producer.flush()
         eventually(lambda: moved(service) == PAIRS, 60)
-        eventually(lambda: gaps(on) >= PAIRS - 1, 60)
+        eventually(lambda: on.gaps() >= PAIRS - 1, 60)
         assert decisions(on, plan).get("moved", 0) == 0
         # All who look by the new plan count what it would take up.
         assert decisions(on, new)["moved"] == PAIRS
@@ -267,7 +262,7 @@ def test_what_a_wide_window_let_stay_is_lifted_with_a_narrow_one(
         again = RelayProcess(pulsar_broker, new, tmp_path, kind="shadow") if way is killed else service
         with again:
             eventually(lambda: decisions(on, new).get("moved", 0) == 0, 60)
-            eventually(lambda: gaps(on) <= 1, 60, message="they fall")
+            eventually(lambda: on.gaps() <= 1, 60, message="they fall")
             found = verify(on.admin, on.dialer, new)
             assert found.is_balanced, found
             assert not {"moved", PARTLY} & found.parts[0].decisions.keys()
@@ -298,7 +293,7 @@ def filled(on: ShadowStage, *delays_ms: int) -> None:
         producer.send_async(f"{number}".encode(), None)
     producer.flush()
     eventually(lambda: len(consumer.handled) == ROUNDS, 60)
-    eventually(lambda: gaps(on) >= ROUNDS - 1, 60)
+    eventually(lambda: on.gaps() >= ROUNDS - 1, 60)
 
 
 def plan() -> Plan:
@@ -340,7 +335,7 @@ def test_it_is_refused_and_begun_all_the_same_it_can_be_put_right_by_the_command
             assert str(service.plan_file) == file
             service.await_ready()
             eventually(lambda: service.told("shadow_caught_up"), 60)
-            assert gaps(on) >= ROUNDS - 1
+            assert on.gaps() >= ROUNDS - 1
             status = run(broker, "status", file)
             assert status.returncode == 3, status.stderr
             assert "--dry-run" not in status.stdout, "one excess, one remedy"
@@ -354,7 +349,7 @@ def test_it_is_refused_and_begun_all_the_same_it_can_be_put_right_by_the_command
             assert isinstance(narrow.scheme, Tiered)
             assert (narrow.scheme.window_ms, narrow.revision) == (2 * HOUR_MS, 2)
             service.hang_up()
-            eventually(lambda: gaps(on) <= 1, 60, message="what was let stay is taken up")
+            eventually(lambda: on.gaps() <= 1, 60, message="what was let stay is taken up")
             assert run(broker, "status", file).returncode == 0
             assert run(broker, "verify", file).returncode == 0
 

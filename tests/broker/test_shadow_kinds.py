@@ -6,7 +6,6 @@ import random
 import threading
 import uuid
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,26 +15,21 @@ import pulsar
 import pytest
 from pulsar.schema import AvroSchema, JsonSchema, Record, String
 
-from tests.broker.due_topic import crypto_keys, now_ms
+from tests.broker.due_topic import V1, V2, backlog, crypto_keys, now_ms
 from tests.broker.relay_stage import BUSINESS
 from tests.broker.shadow_stage import PlainConsumer, ShadowStage, moved, shadow_plan, staged
 from tests.broker.test_shadow_life import AHEAD_MS as FAR_AHEAD_MS
 from tests.broker.test_shadow_life import DAYS
-from tests.broker.test_shadow_life import send as send_numbers
 from tests.support.raw_producer import RawProducer, metadata_of
 from timewheel.broker.admin.client import AdminClient
 from timewheel.broker.admin.stats import SHADOW_ACKER
 from timewheel.core.durations import DAY_MS
-from timewheel.core.envelope import MAX_TIME_MS
 from timewheel.core.names import Names
-from timewheel.shadow.desired_state import desired_for
-from timewheel.shadow.driver import move_session
-from timewheel.shadow.driver.move_versions import MAX_VERSIONS
-from timewheel.shadow.driver.recovery import ack_again
+from timewheel.shadow.desired_state import State, caught_up_in, desired_for, desired_in
+from timewheel.shadow.driver.mover import MAX_VERSIONS, MoveSession
 from timewheel.shadow.machine.move_decider import MoveDecision
 from timewheel.shadow.machine.nudges import FIRST_NUDGE
-from timewheel.shadow.machine.states import State, caught_up_in, desired_in
-from timewheel.shadow.overview_reading import overview_of
+from timewheel.shadow.overview import overview_of
 from timewheel.shadow.shadow import Shadow
 from timewheel.testing import Broker, eventually
 from timewheel.testing.admin_calls import topic_path
@@ -108,14 +102,6 @@ def test_every_compression_and_every_part_of_a_message_comes_as_it_was_sent(on: 
         assert set(message.properties()) - set(sent["properties"]) == {"tw-id", "tw-timer"}, case
 
 
-V1: dict[str, Any] = {"type": "record", "name": "Order", "fields": [{"name": "id", "type": "string"}]}
-V2: dict[str, Any] = {
-    "type": "record",
-    "name": "Order",
-    "fields": [{"name": "id", "type": "string"}, {"name": "count", "type": "int", "default": 3}],
-}
-
-
 def test_records_of_two_versions_of_a_schema_are_read_by_a_reader_of_the_new_one(on: ShadowStage) -> None:
     shadow, due_ms = on.shadow(), now_ms() + AHEAD_MS
     for version, record in ((V1, {"id": "a"}), (V2, {"id": "b", "count": 9}), (V1, {"id": "c"})):
@@ -167,10 +153,6 @@ DELAY_MS = 8_000
 """Above the longest stay in the due topic (2.0 s) and the guard."""
 
 
-def gap_count(on: ShadowStage, part: str) -> int:
-    return on.admin.topics.stats(part).subscriptions[BUSINESS].gap_count
-
-
 @pytest.mark.parametrize("partitions", [0, 3])
 def test_plain_clients_handle_each_timer_once_and_on_time(pulsar_broker: Broker, partitions: int) -> None:
     with staged(pulsar_broker, shadow_plan(partitions=partitions)) as on:
@@ -190,7 +172,7 @@ def test_plain_clients_handle_each_timer_once_and_on_time(pulsar_broker: Broker,
         )
         assert min(consumer.lateness_ms.values()) >= -1_000, "a broker is early by a tick at most"
         assert {message.partition_key() for message in consumer.messages.values()} == {f"k{n}" for n in range(7)}
-        eventually(lambda: all(gap_count(on, part) == 0 for part in on.parts()), 60)
+        eventually(lambda: on.gaps() == 0, 60)
 
 
 TIMERS = 200
@@ -309,9 +291,7 @@ def test_a_subscription_whose_consumers_are_gone_has_no_type_and_may_become_anot
     handled_once(after, 20)
 
 
-def test_on_key_shared_nobody_waits_longer_than_a_second_for_the_shadow(
-    on: ShadowStage, say: Callable[[object], None]
-) -> None:
+def test_on_key_shared_nobody_waits_longer_than_a_second_for_the_shadow(on: ShadowStage) -> None:
     """Due-now messages of many keys go on while far ones are moved and acknowledged twice a second."""
     first, second = (on.plain_consumer(consumer_type=pulsar.ConsumerType.KeyShared) for _ in range(2))
     shadow = on.shadow()
@@ -337,7 +317,6 @@ def test_on_key_shared_nobody_waits_longer_than_a_second_for_the_shadow(
     stopping.set()
     thread.join()
     worst_ms.sort()
-    say(f"key shared: p50 {worst_ms[PROBES // 2]} ms, max {worst_ms[-1]} ms, moved {moved(shadow)}")
     # A machine that stalls makes some of them wait, and a shadow that keeps keys makes each of its turns wait.
     assert worst_ms[PROBES // 2] < 1_000
     assert shadow.shadow_status().acked_originals > 50
@@ -350,7 +329,7 @@ def test_on_key_shared_nobody_waits_longer_than_a_second_for_the_shadow(
 def test_what_a_consumer_sends_on_with_its_properties_comes_at_its_own_due_time(on: ShadowStage) -> None:
     """As a job that plans its next run does, or a client's own retry."""
     consumer, shadow = on.plain_consumer(), on.shadow()
-    send_numbers(on, range(1), due_ms=now_ms() + FAR_AHEAD_MS)
+    on.send(range(1), due_ms=now_ms() + FAR_AHEAD_MS)
     eventually(lambda: consumer.handled["0"] == 1, 60)
     given = consumer.messages["0"].properties()
     assert "tw-timer" in given, "it came by the shadow"
@@ -386,7 +365,7 @@ def test_no_entry_stops_its_neighbours(pulsar_broker: Broker) -> None:
         with RawProducer(pulsar_broker.service_url, on.parts()[0]) as raw:
             for number, (_, facts) in enumerate(ODD.values()):
                 raw.send(metadata_of(deliver_at_ms=due_ms + 300_000, **facts), b"odd")
-                send_numbers(on, range(number, number + 1), due_ms=due_ms)
+                on.send(range(number, number + 1), due_ms=due_ms)
         eventually(lambda: moved(shadow) == len(ODD), 60)
         eventually(lambda: len(consumer.handled) == len(ODD), 60)
         assert consumer.again == 0
@@ -413,7 +392,7 @@ def test_what_nobody_may_register_stays_and_all_else_is_lifted(pulsar_broker: Br
         shadow = on.shadow()
         for number in range(3):
             producer.send(Renewal(number=str(number)), deliver_at=now_ms() + 3 * DAY_MS)
-        send_numbers(on, range(20), due_ms=now_ms() + 3 * DAY_MS)
+        on.send(range(20), due_ms=now_ms() + 3 * DAY_MS)
         eventually(lambda: moved(shadow) == 20, 60)
         decisions = [event.fields["why"] for event in on.events.named("shadow_stays_native")]
         assert decisions == [MoveDecision.SCHEMA.value]
@@ -429,7 +408,7 @@ def test_many_schema_versions_cost_a_few_sessions_and_those_beyond_the_bound_sta
             fields = {f"field{index}": String(required_default=True) for index in range(number + 1)}
             record = type("Renewal", (Record,), fields)
             on.plain_producer(schema=JsonSchema(record)).send(record(), deliver_at=due_ms)
-        send_numbers(on, range(20), due_ms=due_ms)
+        on.send(range(20), due_ms=due_ms)
         shadow = on.shadow()
         eventually(lambda: moved(shadow) == MAX_VERSIONS + 20, 60, message=str(shadow.shadow_status()))
         assert shadow.shadow_status().movers[0].decisions[MoveDecision.SCHEMA.value] == beyond
@@ -443,34 +422,12 @@ def test_a_stir_is_taken_out_also_when_nothing_more_is_lifted(pulsar_broker: Bro
     plan = shadow_plan(DAYS, max_delay_ms=30 * DAY_MS)
     with staged(pulsar_broker, plan) as on:
         shadow = on.shadow()
-        send_numbers(on, range(FIRST_NUDGE), due_ms=now_ms() + 3 * DAY_MS)
+        on.send(range(FIRST_NUDGE), due_ms=now_ms() + 3 * DAY_MS)
         eventually(lambda: shadow.shadow_status().movers[0].nudges == 1, 60, poll=0.01)
         on.desired(state)
         eventually(lambda: shadow.view.desired.state is state, 60)
-        back = 0 if state is State.PAUSED else FIRST_NUDGE
-
-        def pending() -> int:
-            stats = on.admin.topics.stats(on.parts()[0], precise_backlog=True)
-            return stats.subscriptions[BUSINESS].backlog
-
-        eventually(lambda: pending() == back, 60, message="nobody is to be given the nudge")
-
-
-def test_a_stir_that_says_it_is_of_a_far_year_does_not_keep_others_in_the_topic(pulsar_broker: Broker) -> None:
-    with staged(pulsar_broker, shadow_plan(DAYS, max_delay_ms=30 * DAY_MS)) as on:
-        shadow = on.shadow()
-        with RawProducer(pulsar_broker.service_url, on.parts()[0]) as raw:
-            for publish_ms in (MAX_TIME_MS, now_ms()):
-                nudge = metadata_of(
-                    properties={"tw-nudge": "1"}, deliver_at_ms=now_ms() + 3 * DAY_MS, publish_ms=publish_ms
-                )
-                raw.send(nudge)
-        eventually(lambda: shadow.shadow_status().movers[0].decisions[MoveDecision.NUDGE.value] == 2, 60)
-
-        def pending() -> int:
-            return on.admin.topics.stats(on.parts()[0], precise_backlog=True).subscriptions[BUSINESS].backlog
-
-        eventually(lambda: pending() == 0, 60)
+        back, topic = 0 if state is State.PAUSED else FIRST_NUDGE, on.plan.due_topic
+        eventually(lambda: backlog(on.broker, topic, BUSINESS) == back, 60, message="nobody is to be given the nudge")
 
 
 def test_what_is_noted_is_withdrawn_until_a_backlog_is_gone_through(pulsar_broker: Broker) -> None:
@@ -489,7 +446,7 @@ def test_what_is_noted_is_withdrawn_until_a_backlog_is_gone_through(pulsar_broke
         eventually(lambda: noted() is not None, 60)
         assert noted() == ahead_ms
         shadow.stop(5_000)
-        send_numbers(on, range(20_000), due_ms=now_ms() + 3 * DAY_MS)
+        on.send(range(20_000), due_ms=now_ms() + 3 * DAY_MS)
         on.mover()
         eventually(lambda: noted() is None, 60, poll=0.01)
         eventually(lambda: noted() == ahead_ms, 60)
@@ -499,16 +456,18 @@ def test_a_reload_while_the_journal_is_read_is_noticed(pulsar_broker: Broker, mo
     """What the broker forgot then was pending to whoever looked before; so the session begins anew."""
     reloads = iter([True])
 
-    def interrupted(*args: Any, **more: Any) -> tuple[int, int]:
-        found = ack_again(*args, **more)
+    right = MoveSession._ack_again
+
+    def interrupted(*args: Any) -> tuple[int, int]:
+        found = right(*args)
         if next(reloads, False):
             on.admin.topics.unload(on.plan.due_topic)
         return found
 
-    monkeypatch.setattr(move_session, "ack_again", interrupted)
+    monkeypatch.setattr(MoveSession, "_ack_again", interrupted)
     with staged(pulsar_broker, shadow_plan(DAYS, max_delay_ms=30 * DAY_MS)) as on:
         shadow = on.shadow()
-        send_numbers(on, range(20), due_ms=now_ms() + 3 * DAY_MS)
+        on.send(range(20), due_ms=now_ms() + 3 * DAY_MS)
         eventually(lambda: moved(shadow) == 20, 60)
         mover = shadow.shadow_status().movers[0]
         assert mover.failures == 1

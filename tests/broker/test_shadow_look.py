@@ -21,7 +21,7 @@ from tests.broker.shadow_stage import ShadowStage
 from tests.support.command_line import timewheel, well
 from timewheel.broker.admin.client import AdminClient
 from timewheel.broker.admin.policies import MESSAGE_TTL_S
-from timewheel.broker.protocol.acknowledging import EntryAcknowledger
+from timewheel.broker.protocol.consumers import EntryAcknowledger
 from timewheel.broker.protocol.dialing import Dialer
 from timewheel.client.positions import EntryPosition
 from timewheel.core.durations import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS
@@ -32,16 +32,13 @@ from timewheel.core.names import JOURNAL_SUBSCRIPTION, RELAY_SUBSCRIPTION, Names
 from timewheel.core.plan import Plan, Ring, Tiered, Wheel
 from timewheel.core.planfile import save_plan
 from timewheel.metrics import Exporter
-from timewheel.shadow import verifying
+from timewheel.shadow import verification
+from timewheel.shadow.desired_state import State, caught_up_property, desired_in, moves
 from timewheel.shadow.draining import Stalls
 from timewheel.shadow.machine.audit import Place, Wrong
-from timewheel.shadow.machine.states import State, caught_up_property, desired_in, moves
-from timewheel.shadow.overview import Phase
-from timewheel.shadow.overview_reading import overview_of
-from timewheel.shadow.survey import Survey
-from timewheel.shadow.surveying import read_topic
-from timewheel.shadow.verification import Verification
-from timewheel.shadow.verifying import LOOKS, verify
+from timewheel.shadow.overview import Phase, overview_of
+from timewheel.shadow.survey import Survey, read_topic
+from timewheel.shadow.verification import LOOKS, Verification, verify
 from timewheel.testing import Broker, eventually
 
 TIMEOUT_MS = 20_000
@@ -314,7 +311,7 @@ def _play_and_verify(stage: ShadowStage, plan_file: str) -> None:
 
 def test_what_makes_no_progress_is_found(stage: ShadowStage, monkeypatch: pytest.MonkeyPatch) -> None:
     """No relay runs here, as behind one that fails again and again."""
-    monkeypatch.setattr(verifying, "STUCK_MS", 0)
+    monkeypatch.setattr(verification, "STUCK_MS", 0)
     intake = partition_topic(stage.names.intake, 0)
     stage.plain_producer(intake).send(b"x", properties={"tw-due": str(now_ms())})
     envelope = Envelope("late", now_ms() - 1_000, now_ms() - 2_000)

@@ -19,14 +19,14 @@ from timewheel.broker.admin import AdminClient
 from timewheel.client.cancellation_log import CancellationLog
 from timewheel.client.hooks import Hooks
 from timewheel.consumers import DelayedConsumer, DelayedMessage, ParkTimer
-from timewheel.core.cancellation_table import CancellationTable
+from timewheel.core.cancellations import CancellationTable
 from timewheel.core.clock import SystemClock
 from timewheel.core.plan import Plan
 from timewheel.core.planfile import save_plan
 from timewheel.inspect.status import Amount, status_of
 from timewheel.inspect.status.places import status_facts
 from timewheel.inspect.whereis import State, Wanted, whereis
-from timewheel.inspect.whereis.verdict import whereabouts_facts
+from timewheel.inspect.whereis.search import whereabouts_facts
 from timewheel.producers import DelayedProducer
 from timewheel.testing import Broker, eventually
 

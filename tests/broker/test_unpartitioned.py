@@ -8,10 +8,12 @@ import threading
 from collections import Counter
 from contextlib import closing
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
+from tests.broker.conftest import Connect
 from tests.broker.due_topic import SUBSCRIPTION, Events, Handled, backlog, now_ms, running
 from tests.broker.relay_stage import BUSINESS, Stage
 from tests.broker.relay_stage import plan_of as short_plan
@@ -22,16 +24,15 @@ from tests.support.command_line import timewheel, well
 from timewheel.broker.admin.client import AdminClient
 from timewheel.consumers import DelayedConsumer, DelayedMessage, FixedBackoff, ParkTimer, RetryLater, RetryPolicy
 from timewheel.core.broker_profile import BrokerProfile
-from timewheel.core.cancel_policy import Cancel
 from timewheel.core.cancellations import Answer
 from timewheel.core.clock import SystemClock
 from timewheel.core.durations import HOUR_MS, MINUTE_MS
 from timewheel.core.envelope import Envelope
 from timewheel.core.errors import TopologyError
-from timewheel.core.former_topics import UndrainedTopics
 from timewheel.core.names import partition_topic
-from timewheel.core.plan import Calendar, Native, Plan, Scheme, Tiered
+from timewheel.core.plan import Calendar, Cancel, Native, Plan, Scheme, Tiered
 from timewheel.core.planfile import save_plan
+from timewheel.core.topology import UndrainedTopics
 from timewheel.dead_letters import dead_letter_box, dead_letters, parked_box, replay, replay_parked
 from timewheel.inspect.doctor import inspect_plan, verdict_on
 from timewheel.inspect.gaps import inspect_gaps
@@ -42,17 +43,9 @@ from timewheel.inspect.whereis import State, Wanted, whereis
 from timewheel.metrics import Exporter
 from timewheel.producers import DelayedProducer
 from timewheel.provision import ensure
-from timewheel.provision.former_removal import remove_drained
-from timewheel.provision.former_topics import FormerTopics
+from timewheel.provision.former_topics import FormerTopics, remove_drained
 from timewheel.relay import Relay
 from timewheel.testing import Broker, eventually
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.broker.conftest import Connect
-    from timewheel.testing import Broker
-
 
 SECOND = dt.timedelta(seconds=1)
 OTHER = "audit"

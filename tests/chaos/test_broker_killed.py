@@ -21,8 +21,7 @@ from tests.support.chaos_ledger import Handled, now_ms
 from tests.support.chaos_load import Traffic
 from tests.support.chaos_stage import QUICK_TAKEOVER
 from tests.support.chaos_verdict import keeps_every_promise
-from timewheel.core.cancel_policy import Cancel
-from timewheel.core.plan import Tiered
+from timewheel.core.plan import Cancel, Tiered
 
 if TYPE_CHECKING:
     from tests.chaos.conftest import MakeStage

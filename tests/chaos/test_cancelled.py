@@ -14,9 +14,8 @@ from tests.support.chaos_conductor import Conductor, Points
 from tests.support.chaos_ledger import Handled, Hop, now_ms
 from tests.support.chaos_load import Load, Traffic
 from tests.support.chaos_verdict import Verdict, judge, keeps_every_promise
-from timewheel.core.cancel_policy import Cancel
 from timewheel.core.names import Names
-from timewheel.core.plan import Tiered
+from timewheel.core.plan import Cancel, Tiered
 
 if TYPE_CHECKING:
     from tests.chaos.conftest import MakeStage

@@ -125,7 +125,6 @@ def play_both(control: Stage, twin: Stage, script: Script, hop_rules: RulesName)
 
 @pytest.fixture
 def stages(chaos_broker: LocalPulsar, stage: MakeStage) -> tuple[Stage, Stage]:
-    """The control's and its twin's."""
 
     def make() -> Stage:
         return stage(chaos_broker, TIERS, guard_ms=GUARD_MS, partitions=1)

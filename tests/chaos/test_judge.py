@@ -5,7 +5,8 @@ from __future__ import annotations
 import random
 from dataclasses import MISSING, fields
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -17,9 +18,6 @@ from tests.support.chaos_verdict import Kill, Verdict, judge, keeps_every_promis
 from tests.support.chaos_worker import Fuse
 from timewheel.client.positions import Position
 from timewheel.core.envelope import Envelope
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 FIRST, SECOND = 100, 200
 """Two processes; the first is killed at 5,000 ms."""

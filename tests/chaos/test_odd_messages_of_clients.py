@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import shutil
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import httpx
 import pytest
@@ -16,21 +17,79 @@ from tests.broker.due_topic import now_ms
 from tests.broker.odd_neighbours import Handled, known_by, unacknowledged
 from tests.broker.relay_stage import BUSINESS, plan_of
 from tests.broker.shadow_stage import ShadowStage
-from tests.support.odd_senders import SENDERS, Target, find_go
-from tests.support.other_languages import Line
+from tests.conftest import Evidence
+from tests.support.other_languages import Line, java_command, lines_of
+from tests.support.processes import ran
 from timewheel.broker.admin.client import AdminClient
 from timewheel.core.names import RELAY_SUBSCRIPTION
 from timewheel.core.plan import Plan, Ring, Tiered, Wheel
 from timewheel.core.routing import Hold
-from timewheel.dead_letters.box import dead_letter_box
-from timewheel.dead_letters.dead_letters import dead_letters
-from timewheel.shadow.machine.states import State
-from timewheel.shadow.stored_timers import properties_in
-from timewheel.shadow.verifying import verify
+from timewheel.dead_letters.dead_letters import dead_letter_box, dead_letters
+from timewheel.shadow.content import properties_in
+from timewheel.shadow.desired_state import State
+from timewheel.shadow.verification import verify
 from timewheel.testing import Broker, eventually
 
-if TYPE_CHECKING:
-    from tests.conftest import Evidence
+HERE = Path(__file__).parent
+BUILD_TIMEOUT_S = 1_200
+"""The client has many dependencies, which are compiled once on each machine."""
+
+
+class Target(NamedTuple):
+    """A topic that a program sends to.
+
+    Args:
+        deliver_at_ms: The time for delivery by the broker; 0: not delayed.
+    """
+
+    topic: str
+    deliver_at_ms: int
+    is_timer: bool
+    without: str
+
+
+class OddSender(NamedTuple):
+    """The program of a language.
+
+    Args:
+        built: Builds the program in a folder and returns its command, so that the command only has to send.
+    """
+
+    language: str
+    built: Callable[[Path], Sequence[str]]
+
+    def send(self, command: Sequence[str], broker: Broker, due_ms: int, targets: Iterable[Target]) -> list[Line]:
+        """Return its report on each message: topic, name, and the error, if its client or the broker refused the
+        message.
+        """
+        asked = (
+            str(one)
+            for to in targets
+            for one in (to.topic, to.deliver_at_ms, "timer" if to.is_timer else "plain", to.without)
+        )
+        return lines_of([*command, broker.service_url, str(due_ms), *asked])
+
+
+def find_go() -> str | None:
+    """Find Go's tool, on the path or in the folder of its own installer."""
+    return shutil.which("go") or shutil.which("go", path="/usr/local/go/bin")
+
+
+def _java(_: Path) -> Sequence[str]:
+    return [*java_command(), str(HERE / "OddMessages.java")]
+
+
+def _go(folder: Path) -> Sequence[str]:
+    go = find_go()
+    assert go is not None
+    program = folder / "odd-messages"
+    built = ran([go, "build", "-o", str(program), "."], cwd=HERE / "odd_messages_go", timeout=BUILD_TIMEOUT_S)
+    assert built.returncode == 0, built.stderr
+    return [str(program)]
+
+
+SENDERS = {"java": OddSender("Java", _java), "go": OddSender("Go", _go)}
+
 
 PATIENCE_S = 120
 STANDS_MS = 50_000
@@ -126,7 +185,7 @@ class Stand:
         for topic in {self.target.topic, stage.plan.due_topic}:
             subscription = BUSINESS if topic == stage.plan.due_topic else RELAY_SUBSCRIPTION
             for entry in unacknowledged(stage, topic, subscription):
-                for _, properties in properties_in(entry):
+                for properties in properties_in(entry):
                     yield known_by(b"?", properties)
 
     def unaccounted(self, names: set[str]) -> set[str]:

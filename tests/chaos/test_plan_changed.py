@@ -18,9 +18,9 @@ from tests.support.chaos_load import Load, Traffic
 from tests.support.chaos_verdict import times_handled_and_never_early
 from timewheel.core.plan import Calendar, Native, Ring, Scheme, Tiered, Wheel
 from timewheel.provision import FormerTopics
-from timewheel.provision.former_removal import RemovalStage, remove_drained
+from timewheel.provision.former_topics import RemovalStage, remove_drained
 from timewheel.testing import eventually
-from timewheel.testing.evidence.checker import check
+from timewheel.testing.evidence.ledger import check
 
 if TYPE_CHECKING:
     from tests.chaos.conftest import MakeStage

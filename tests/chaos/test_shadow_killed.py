@@ -26,7 +26,6 @@ TIERS = Tiered(window_ms=2_000, tiers_ms=(1_000, 3_000))
 GUARD_MS = 12_000
 """Above what any takeover takes here: the longest outage that the promise covers is that and the longest due stay."""
 TRAFFIC = PlainTraffic(rate=150, shortest_ms=500, longest_ms=45_000)
-LEAST_MOVED_SHARE = 0.5
 
 
 def shadow_plan(guard_ms: int = GUARD_MS, *, partitions: int = 0, scheme: Tiered = TIERS) -> Plan:

@@ -12,10 +12,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.conftest import Evidence
 from tests.support.other_languages import PlainService
 from tests.support.own_broker import own_broker
 from tests.support.shadow_play import ShadowPlay
@@ -24,14 +24,10 @@ from timewheel.core.clock import SystemClock
 from timewheel.core.durations import DAY_MS, HOUR_MS
 from timewheel.core.names import parts_of
 from timewheel.core.plan import Plan, Tiered
-from timewheel.shadow.facts import acked_in
-from timewheel.shadow.machine.states import caught_up_in, desired_in
-from timewheel.shadow.machine.stretches import Stretch
-from timewheel.shadow.walking import entries_in
+from timewheel.shadow.desired_state import caught_up_in, desired_in
+from timewheel.shadow.machine.cursors import Stretch, acked_in
+from timewheel.shadow.stored_entries import entries_in
 from timewheel.testing import LocalPulsar, eventually
-
-if TYPE_CHECKING:
-    from tests.conftest import Evidence
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

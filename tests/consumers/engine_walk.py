@@ -8,12 +8,8 @@ from functools import partial
 from typing import NamedTuple
 
 from tests.consumers.support import BOUND_MS, NOW_MS, arrival
-from timewheel.consumers.commands import Command, Deliver, Release, Republish
-from timewheel.consumers.delivery_policy import DeliveryPolicy
-from timewheel.consumers.engine import Engine
-from timewheel.consumers.handled import HandledWindow
-from timewheel.consumers.in_flight import Arrival, InFlight, Stage
-from timewheel.consumers.redirect import Parked, ToRetry
+from timewheel.consumers.engine import Command, Deliver, DeliveryPolicy, Engine, HandledWindow, Release, Republish
+from timewheel.consumers.message import Arrival, InFlight, Parked, Stage, ToRetry
 
 __all__ = ["NOT_IN_FLIGHT", "Met", "walk"]
 

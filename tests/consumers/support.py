@@ -5,10 +5,18 @@ from __future__ import annotations
 from typing import Any
 
 from timewheel.client.positions import Position
-from timewheel.consumers.commands import Acknowledge, Command, Deliver, Drop, NegativeAcknowledge, Release, Republish
-from timewheel.consumers.engine import Engine
-from timewheel.consumers.handled import HandledWindow
-from timewheel.consumers.in_flight import Arrival, InFlight
+from timewheel.consumers.engine import (
+    Acknowledge,
+    Command,
+    Deliver,
+    Drop,
+    Engine,
+    HandledWindow,
+    NegativeAcknowledge,
+    Release,
+    Republish,
+)
+from timewheel.consumers.message import Arrival, InFlight
 from timewheel.core.envelope import Envelope
 
 NOW_MS = 1_000_000

@@ -10,8 +10,7 @@ import pytest
 from tests.consumers.support import BOUND_MS, NOW_MS, arrival, engine, handed, said
 from timewheel.client.hooks import Hooks
 from timewheel.consumers import Middleware, Postpone, SkipTimer
-from timewheel.consumers.in_flight import Stage
-from timewheel.consumers.message import DelayedMessage
+from timewheel.consumers.message import DelayedMessage, Stage
 from timewheel.consumers.middleware import MiddlewareChain
 from timewheel.hooks import Event
 

@@ -18,9 +18,8 @@ from tests.consumers.support import NOW_MS
 from tests.support.client_messages import client_message
 from timewheel.client.hooks import Hooks
 from timewheel.client.positions import Position
-from timewheel.consumers.async_running import MAX_QUEUED, AsyncRun
-from timewheel.consumers.in_flight import Arrival, InFlight
-from timewheel.consumers.message import DelayedMessage
+from timewheel.consumers.aio import MAX_QUEUED, AsyncRun
+from timewheel.consumers.message import Arrival, DelayedMessage, InFlight
 from timewheel.consumers.middleware import Middleware, MiddlewareChain, Postpone, SkipTimer
 from timewheel.core.envelope import Envelope
 from timewheel.hooks import Event

@@ -10,12 +10,11 @@ import pytest
 from timewheel.client import cancellation_log
 from timewheel.client.cancellation_log import CancellationLog
 from timewheel.client.hooks import Hooks
-from timewheel.core.cancel_policy import Cancel
 from timewheel.core.cancellations import Cancellation
 from timewheel.core.clock import SystemClock
 from timewheel.core.durations import DAY_MS
 from timewheel.core.envelope import Envelope
-from timewheel.core.plan import Native, Plan
+from timewheel.core.plan import Cancel, Native, Plan
 from timewheel.hooks import Event
 from timewheel.testing import eventually
 

@@ -11,11 +11,8 @@ from hypothesis.stateful import initialize, precondition, rule
 
 from tests.consumers.support import BOUND_MS, NOW_MS, arrival, engine, handed, republished, said
 from tests.consumers.test_engine_life import MAX_HELD, EngineLife
-from timewheel.consumers.commands import Command, Deliver
-from timewheel.consumers.delivery_policy import DeliveryPolicy
-from timewheel.consumers.engine import Engine
-from timewheel.consumers.in_flight import Stage
-from timewheel.consumers.redirect import Parked
+from timewheel.consumers.engine import Command, Deliver, DeliveryPolicy, Engine
+from timewheel.consumers.message import Parked, Stage
 from timewheel.core.envelope import Envelope
 
 KEEP_MS = 60_000

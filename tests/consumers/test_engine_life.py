@@ -7,11 +7,18 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from tests.consumers.support import BOUND_MS, NOW_MS, arrival
-from timewheel.consumers.commands import Acknowledge, Command, Deliver, Drop, NegativeAcknowledge, Republish
-from timewheel.consumers.delivery_policy import DeliveryPolicy
-from timewheel.consumers.engine import Engine
-from timewheel.consumers.handled import HandledWindow
-from timewheel.consumers.in_flight import InFlight
+from timewheel.consumers.engine import (
+    Acknowledge,
+    Command,
+    Deliver,
+    DeliveryPolicy,
+    Drop,
+    Engine,
+    HandledWindow,
+    NegativeAcknowledge,
+    Republish,
+)
+from timewheel.consumers.message import InFlight
 
 MAX_HELD = 4
 

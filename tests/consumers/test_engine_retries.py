@@ -9,11 +9,8 @@ from hypothesis.stateful import invariant, precondition, rule
 
 from tests.consumers.support import BOUND_MS, NOW_MS, arrival, engine, handed, republished, said
 from tests.consumers.test_engine_life import MAX_HELD, EngineLife
-from timewheel.consumers.commands import Deliver
-from timewheel.consumers.delivery_policy import DeliveryPolicy
-from timewheel.consumers.engine import MAX_REPUBLISHING, Engine
-from timewheel.consumers.in_flight import InFlight, Stage
-from timewheel.consumers.redirect import Parked, Redirect, ToRetry
+from timewheel.consumers.engine import MAX_REPUBLISHING, Deliver, DeliveryPolicy, Engine
+from timewheel.consumers.message import InFlight, Parked, Redirect, Stage, ToRetry
 
 LATER = ToRetry(NOW_MS + 60_000)
 GIVEN_UP = Parked("no such customer")

@@ -14,14 +14,17 @@ from tests.core.plan_space import NOW_MS, plans
 from tests.support.client_messages import client_message
 from tests.support.manual_clock import ManualClock
 from timewheel.client.hooks import Hooks
-from timewheel.consumers.commands import Acknowledge, Deliver, NegativeAcknowledge, Republish
-from timewheel.consumers.engine import Engine
-from timewheel.consumers.giving_back import MAX_GIVEN_BACK
-from timewheel.consumers.handled import HandledWindow
-from timewheel.consumers.in_flight import Arrival, InFlight
-from timewheel.consumers.message import beside_shadow, reading_of
-from timewheel.consumers.receiving.republisher import Republisher, _kept
-from timewheel.consumers.redirect import Parked, ToRetry
+from timewheel.consumers.engine import (
+    MAX_GIVEN_BACK,
+    Acknowledge,
+    Deliver,
+    Engine,
+    HandledWindow,
+    NegativeAcknowledge,
+    Republish,
+)
+from timewheel.consumers.message import Arrival, InFlight, Parked, ToRetry, beside_shadow, reading_of
+from timewheel.consumers.republisher import Republisher, _kept
 from timewheel.core.envelope import MAX_TIME_MS, Envelope
 from timewheel.core.limits import hold_bound_ms
 from timewheel.core.names import Names, partition_topic
@@ -30,8 +33,7 @@ from timewheel.core.plan import Calendar, Plan
 from timewheel.core.routing import Router
 from timewheel.core.steps import INTAKE_STEP, steps
 from timewheel.core.topology import topology
-from timewheel.relay.machine.commands import judged
-from timewheel.relay.machine.intake import taken_in
+from timewheel.relay.machine.readings import judged, taken_in
 
 _digits = st.integers(0, 10**20).map(str) | st.sampled_from(
     ["", "0", "007", "-1", "9" * 15, "9" * 16, "9" * 5_000, "²"]

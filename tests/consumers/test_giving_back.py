@@ -11,10 +11,8 @@ from hypothesis import strategies as st
 from tests.consumers.support import BOUND_MS, NOW_MS, arrival, engine, handed, republished, said
 from tests.support.client_messages import client_message
 from timewheel.client.positions import Position
-from timewheel.consumers.engine import Engine
-from timewheel.consumers.giving_back import MAX_FAILURES, MAX_GIVEN_BACK, SHARE
-from timewheel.consumers.in_flight import Arrival, InFlight, Mark
-from timewheel.consumers.redirect import Parked, ToRetry
+from timewheel.consumers.engine import MAX_FAILURES, MAX_GIVEN_BACK, SHARE, Engine
+from timewheel.consumers.message import Arrival, InFlight, Mark, Parked, ToRetry
 
 DELAY_MS = 60_000
 FAR_MS = NOW_MS + 3_600_000

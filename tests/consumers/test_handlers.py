@@ -16,9 +16,8 @@ import pytest
 from tests.consumers.support import NOW_MS, arrival
 from tests.support.manual_clock import ManualClock
 from tests.support.threads import StartedThreads
-from timewheel.consumers.handlers import Handler, HandlerCalls
-from timewheel.consumers.in_flight import InFlight
-from timewheel.consumers.message import DelayedMessage
+from timewheel.consumers.consumer import Handler, HandlerCalls
+from timewheel.consumers.message import DelayedMessage, InFlight
 from timewheel.core import SystemClock
 from timewheel.testing import eventually
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from timewheel.consumers.local_wheel import LocalWheel
+from timewheel.consumers.engine import LocalWheel
 
 CAPACITY = 6
 keys = st.sampled_from([f"k{i}" for i in range(2 * CAPACITY)])

@@ -1,4 +1,4 @@
-"""Messages of plain producers beside a shadow: which get an id, and that one and its copy are one timer."""
+"""Messages as they are read: those of plain producers beside a shadow, and those that no Python client can send."""
 
 from __future__ import annotations
 
@@ -9,18 +9,26 @@ from typing import Any
 import pytest
 
 from tests.consumers.support import BOUND_MS, NOW_MS, engine, handed, republished, said
-from tests.support.client_messages import client_message
+from tests.support.client_messages import NO_TEXT, client_message
 from tests.support.manual_clock import ManualClock
 from tests.support.plans import plan_of, shadow_of
 from tests.support.stored_entry import native_entry
 from timewheel.client.hooks import Hooks
-from timewheel.client.positions import EntryPosition
-from timewheel.consumers.delivery_policy import DeliveryPolicy, Overdue
-from timewheel.consumers.engine import Engine
-from timewheel.consumers.in_flight import Arrival, InFlight, Mark
-from timewheel.consumers.message import DelayedMessage, arrival_of, beside_shadow, reading_of
-from timewheel.consumers.receiving.republisher import Republisher, _kept
-from timewheel.consumers.redirect import Parked, ToRetry
+from timewheel.client.positions import EntryPosition, Position
+from timewheel.consumers.engine import DeliveryPolicy, Engine, Overdue
+from timewheel.consumers.message import (
+    Arrival,
+    DelayedMessage,
+    InFlight,
+    Mark,
+    Parked,
+    ToRetry,
+    arrival_of,
+    beside_shadow,
+    key_of,
+    reading_of,
+)
+from timewheel.consumers.republisher import Republisher, _kept
 from timewheel.core.durations import DAY_MS
 from timewheel.core.envelope import (
     DUE_PROPERTY,
@@ -228,3 +236,15 @@ def test_what_is_parked_can_be_found_by_its_id(arrival: Arrival, adds: bool) -> 
     assert found is not None
     assert found.timer_id == ID
     assert (TIMER_PROPERTY in properties) is adds
+
+
+def test_properties_that_are_no_text_are_an_envelope_error_and_stop_nothing() -> None:
+    arrival = arrival_of(client_message(NO_TEXT), None)
+    assert arrival.envelope is None
+    assert arrival.envelope_error is not None
+    assert "utf-8" in arrival.envelope_error
+    assert arrival.position == Position(1, 2, -1)
+
+
+def test_a_key_that_is_no_text_goes_to_any_worker() -> None:
+    assert key_of(client_message(key=NO_TEXT)) == ""

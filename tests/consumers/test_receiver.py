@@ -1,23 +1,33 @@
-"""The receiving thread, by a clock that leaps and a source that is made up: what waits, and for how long."""
+"""The receiving thread, by a clock that leaps and a source that is made up: what waits, for how long, and its pace."""
 
 from __future__ import annotations
 
 import datetime as dt
+import random
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tests.consumers.support import BOUND_MS, NOW_MS, engine
 from tests.support.manual_clock import LeapingClock
 from timewheel.client.hooks import Hooks
 from timewheel.client.positions import Position
-from timewheel.consumers.delivery_policy import DeliveryPolicy, Overdue
-from timewheel.consumers.in_flight import Arrival, InFlight
-from timewheel.consumers.pace import Pace
-from timewheel.consumers.receiving.questions import ASKED_AGAIN_MS, BLIND_AFTER_MS, STALE_MS, Questions
-from timewheel.consumers.receiving.receiver import JUST_HANDED_MS, Receiver
-from timewheel.core.cancel_policy import WhenBlind
+from timewheel.consumers.engine import DeliveryPolicy, Overdue
+from timewheel.consumers.message import Arrival, InFlight
+from timewheel.consumers.receiver import (
+    ASKED_AGAIN_MS,
+    BLIND_AFTER_MS,
+    BURST_MS,
+    JUST_HANDED_MS,
+    STALE_MS,
+    Pace,
+    Questions,
+    Receiver,
+)
 from timewheel.core.envelope import Envelope
+from timewheel.core.plan import WhenBlind
 
 SECOND_MS = 1_000
 OUTAGE_MS = 60_000
@@ -229,3 +239,38 @@ def test_while_the_log_is_silent_what_would_begin_is_held_or_not_as_the_plan_has
     assert log.waits == (waited_ms < BLIND_AFTER_MS)
     log.is_silent = False
     assert receiver.next(200) is (timer if on_log_unavailable == "hold" else None)
+
+
+@given(st.floats(0.1, 100_000), st.integers(0, 2**31), st.integers(1, 2_000))
+def test_no_second_has_more_than_the_rate_and_a_burst(per_s: float, seed: int, count: int) -> None:
+    pace, rng = Pace(per_s), random.Random(seed)
+    now_ms, taken = 1_000_000, list[int]()
+    for _ in range(count):
+        now_ms += pace.wait_ms(now_ms) + rng.choice([0, 0, 0, 1, 5])
+        pace.take(now_ms)
+        taken.append(now_ms)
+    allowed = per_s * (1 + BURST_MS / 1_000) + 2
+    for index, at_ms in enumerate(taken):
+        later = index + int(allowed)
+        if later < len(taken):
+            assert taken[later] - at_ms >= 999
+
+
+@pytest.mark.parametrize("per_s", [1, 7, 1_000, 30_000])
+def test_who_always_has_something_gets_the_whole_rate(per_s: int) -> None:
+    pace, now_ms, taken = Pace(per_s), 0, 0
+    while now_ms < 10_000:
+        now_ms += pace.wait_ms(now_ms)
+        pace.take(now_ms)
+        taken += 1
+    assert taken == pytest.approx(10 * per_s, rel=0.02, abs=2)
+
+
+def test_a_pause_is_not_made_up_for() -> None:
+    pace = Pace(100)
+    for now_ms in (0, 60_000):
+        first = 0
+        while pace.wait_ms(now_ms) == 0:
+            pace.take(now_ms)
+            first += 1
+        assert first == 2, "ten milliseconds' worth, and one"

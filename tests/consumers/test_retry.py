@@ -13,13 +13,12 @@ from hypothesis import strategies as st
 
 from tests.support.manual_clock import ManualClock
 from timewheel.consumers import ExponentialBackoff, FixedBackoff, ParkTimer, Postpone, RetryLater, RetryPolicy
-from timewheel.consumers.arguments import timeout_ms_of
-from timewheel.consumers.errors import SubscribeRefused
-from timewheel.consumers.redirect import MAX_REASON_CHARS, Parked, Redirect, ToRetry
+from timewheel.consumers.errors import SubscribeRefused, timeout_ms_of
+from timewheel.consumers.message import MAX_REASON_CHARS, Parked, Redirect, ToRetry
 from timewheel.consumers.retry import MAX_ATTEMPTS, Retries, after_failure
 from timewheel.core import Plan
-from timewheel.core.cancel_policy import Cancel
 from timewheel.core.durations import DAY_MS
+from timewheel.core.plan import Cancel
 from timewheel.core.rng import Random
 
 NOW_MS = 1_000_000

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from timewheel.consumers.calendar.rolling_topics import (
+from timewheel.consumers.rolling_topics import (
     FORMER_RETRY_MS,
     LOOK_BACK_INTERVALS,
     MAX_PAUSE_MS,

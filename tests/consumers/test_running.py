@@ -10,9 +10,8 @@ import pytest
 from tests.consumers.support import NOW_MS
 from tests.consumers.test_async_running import timer_of
 from timewheel.client.hooks import Hooks
-from timewheel.consumers.in_flight import InFlight
-from timewheel.consumers.message import DelayedMessage
-from timewheel.consumers.running import Run
+from timewheel.consumers.consumer import Run
+from timewheel.consumers.message import DelayedMessage, InFlight
 from timewheel.core import SystemClock
 
 DEADLINE_S = 20

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from timewheel.consumers.signals import stopping_on_signals
+from timewheel.consumers.base_consumer import stopping_on_signals
 
 Number = signal.Signals
 

@@ -14,9 +14,8 @@ from tests.support.client_messages import NO_TEXT, client_message
 from tests.support.manual_clock import ManualClock
 from tests.support.spans import Spans, attributes_of, context_of
 from timewheel.consumers import DelayedMessage
-from timewheel.consumers.handlers import HandlerCalls
-from timewheel.consumers.in_flight import InFlight
-from timewheel.consumers.message import arrival_of
+from timewheel.consumers.consumer import HandlerCalls
+from timewheel.consumers.message import InFlight, arrival_of
 from timewheel.core.envelope import Envelope
 from timewheel.tracing import traced_handler
 

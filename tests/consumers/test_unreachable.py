@@ -13,9 +13,8 @@ import pytest
 from timewheel.client.reaching import ReachingClient, reaching
 from timewheel.consumers import AsyncDelayedConsumer, DelayedConsumer
 from timewheel.core import Plan
-from timewheel.core.cancel_policy import Cancel
 from timewheel.core.durations import DAY_MS
-from timewheel.core.plan import Tiered
+from timewheel.core.plan import Cancel, Tiered
 from timewheel.errors import BrokerUnreachable, CancelFailed, SendFailed
 from timewheel.producers import AsyncDelayedProducer, DelayedProducer
 from timewheel.relay import Relay

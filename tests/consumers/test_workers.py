@@ -6,7 +6,7 @@ import threading
 from collections import defaultdict
 
 from tests.support.manual_clock import LeapingClock, ManualClock
-from timewheel.consumers.workers import KEYED_PER_WORKER, QUEUED_PER_WORKER, Workers
+from timewheel.consumers.consumer import KEYED_PER_WORKER, QUEUED_PER_WORKER, Workers
 from timewheel.core import SystemClock
 from timewheel.testing import eventually
 

@@ -26,16 +26,15 @@ from timewheel.consumers import (
     FixedBackoff,
     Overdue,
     RetryPolicy,
+    source,
 )
 from timewheel.consumers.inbox import MemoryInbox
 from timewheel.consumers.inbox.sql import SqlInbox
 from timewheel.consumers.middleware import Middleware
-from timewheel.consumers.receiving import subscribing
 from timewheel.core import Plan
-from timewheel.core.cancel_policy import Cancel
+from timewheel.core.plan import Cancel
 from timewheel.errors import BadArgument, CancelRefused, SubscribeRefused
-from timewheel.producers import AsyncDelayedProducer, DelayedProducer, Timer
-from timewheel.producers.sending import options
+from timewheel.producers import AsyncDelayedProducer, DelayedProducer, Timer, pool
 
 PLAN = Plan(due_topic="persistent://acme/crm/reminders", subscriptions=("billing",), retry=True, cancel=Cancel())
 CLIENT = SilentClient(closes=True)
@@ -294,10 +293,10 @@ def test_an_option_of_a_send_that_there_is_not_is_refused_by_name(producer: Any,
 @pytest.mark.parametrize(
     ("maker", "listed"),
     [
-        (DelayedConsumer, subscribing._OF_CONSUMERS),
-        (AsyncDelayedConsumer, subscribing._OF_CONSUMERS),
-        (DelayedProducer, options._OF_PRODUCERS),
-        (AsyncDelayedProducer, options._OF_PRODUCERS),
+        (DelayedConsumer, source._OF_CONSUMERS),
+        (AsyncDelayedConsumer, source._OF_CONSUMERS),
+        (DelayedProducer, pool._OF_PRODUCERS),
+        (AsyncDelayedProducer, pool._OF_PRODUCERS),
     ],
 )
 def test_every_argument_of_a_client_is_near_when_it_is_misspelt(maker: type, listed: tuple[str, ...]) -> None:

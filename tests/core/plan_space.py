@@ -8,9 +8,8 @@ from typing import Any, Literal, NamedTuple
 
 from hypothesis import strategies as st
 
-from timewheel.core.cancel_policy import Cancel
 from timewheel.core.durations import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS
-from timewheel.core.plan import Calendar, Native, Plan, Ring, Tiered, Wheel
+from timewheel.core.plan import Calendar, Cancel, Native, Plan, Ring, Tiered, Wheel
 from timewheel.core.routing import Due, Hold, Router, release_at
 from timewheel.core.steps import hop_bound
 from timewheel.core.topology import topology

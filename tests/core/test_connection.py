@@ -11,11 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from timewheel.core.connection import DEFAULTS, Connection, OAuth2, connection_of_environment
+from timewheel.core.connection import DEFAULTS, Connection, OAuth2, Secret, connection_of_environment
 from timewheel.core.connection_file import is_open_to_others, load_connection, parse_connection, secrets_open_to_all
 from timewheel.core.errors import BadConnection, PlanError
 from timewheel.core.planfile import parse_plan
-from timewheel.core.secret import Secret
 
 SWORDFISH = "swordfish-0123456789"
 OAUTH2 = OAuth2(issuer_url="https://issuer.example", private_key=Secret("/run/key.json"))

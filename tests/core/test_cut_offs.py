@@ -6,11 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from timewheel.core.cancellation_table import BUCKET_MS, CancellationTable
 from timewheel.core.cancellations import (
+    BUCKET_MS,
     MAX_REFUSED,
     Answer,
     Cancellation,
+    CancellationTable,
     Stamps,
     answer_of,
     is_too_late,

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from timewheel.core.lazy_exports import names_on_first_use
+from timewheel.core.extras import names_on_first_use
 
 PACKAGE = "a_door_of_the_tests"
 

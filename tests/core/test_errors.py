@@ -11,8 +11,7 @@ import pytest
 from timewheel.core import errors
 from timewheel.core.durations import DAY_MS
 from timewheel.core.errors import TimewheelError
-from timewheel.core.longest_delay import DelayTooLong
-from timewheel.core.plan import Plan
+from timewheel.core.plan import DelayTooLong, Plan
 
 EXAMPLES: list[tuple[TimewheelError, type[Exception]]] = [
     (errors.DurationError("5w", "no such unit"), ValueError),
@@ -54,7 +53,8 @@ def example_of(kind: type[TimewheelError]) -> TimewheelError:
     return kind(*placed, **named)
 
 
-ALL = [example_of(getattr(errors, name)) for name in errors.__all__]
+KINDS = [kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, TimewheelError)]
+ALL = [example_of(kind) for kind in KINDS]
 
 
 @pytest.mark.parametrize(("error", "builtin"), EXAMPLES, ids=lambda value: type(value).__name__)

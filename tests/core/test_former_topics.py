@@ -10,13 +10,11 @@ import pytest
 from hypothesis import given
 
 from tests.core.plan_space import DUE_TOPIC, NOW_MS, moments_ms, plans
-from timewheel.core.cancel_policy import Cancel
 from timewheel.core.durations import DAY_MS, HOUR_MS
 from timewheel.core.errors import TopologyError
-from timewheel.core.former_topics import FormerTopic, UndrainedTopics, former_topics
 from timewheel.core.names import partition_topic
-from timewheel.core.plan import Calendar, Native, Plan, Ring, Scheme, Tiered, Wheel
-from timewheel.core.topology import topology
+from timewheel.core.plan import Calendar, Cancel, Native, Plan, Ring, Scheme, Tiered, Wheel
+from timewheel.core.topology import FormerTopic, UndrainedTopics, former_topics, topology
 
 TIERED = Tiered(window_ms=12 * HOUR_MS, tiers_ms=(12 * HOUR_MS, DAY_MS))
 WHEEL = Wheel(rings=(Ring(slot_ms=DAY_MS, slots=4),))

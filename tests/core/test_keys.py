@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from timewheel.core.keys import _cached_hash, java_string_hash, partition_for_key
+from timewheel.core.names import _cached_hash, java_string_hash, partition_for_key
 
 
 @pytest.mark.parametrize(

@@ -11,10 +11,9 @@ from hypothesis import strategies as st
 
 from tests.core.plan_space import DUE_TOPIC, moments_ms, plans
 from timewheel.core.durations import DAY_MS
-from timewheel.core.former_topics import holding_topic
 from timewheel.core.names import CalendarTopic, Names, partition_of, partition_topic, parts_of
 from timewheel.core.plan import Calendar, Native, Plan, Ring, Tiered, Wheel
-from timewheel.core.topology import topology
+from timewheel.core.topology import holding_topic, topology
 
 TIERED = Plan(
     due_topic=DUE_TOPIC, subscriptions=("billing",), scheme=Tiered(window_ms=DAY_MS, tiers_ms=(DAY_MS, 5 * DAY_MS))

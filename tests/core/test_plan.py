@@ -11,10 +11,9 @@ import pytest
 from hypothesis import given
 
 from tests.core.plan_space import DUE_TOPIC, plans
-from timewheel.core.cancel_policy import Cancel
 from timewheel.core.durations import DAY_MS, HOUR_MS, MINUTE_MS
 from timewheel.core.errors import PlanError
-from timewheel.core.plan import Calendar, Native, Plan, Ring, Tiered, Wheel
+from timewheel.core.plan import Calendar, Cancel, Native, Plan, Ring, Tiered, Wheel
 
 ARTICLE = Tiered(window_ms=DAY_MS, tiers_ms=(DAY_MS, 5 * DAY_MS))
 

@@ -12,10 +12,10 @@ from hypothesis import given, reject
 from hypothesis import strategies as st
 
 from tests.core.plan_space import plans
-from timewheel.core.cancel_policy import Cancel
+from timewheel.core.connection import Secret
 from timewheel.core.durations import DAY_MS, HOUR_MS, MINUTE_MS
 from timewheel.core.errors import PlanError
-from timewheel.core.plan import Calendar, Native, Plan, Ring, Tiered, Wheel
+from timewheel.core.plan import Calendar, Cancel, Native, Plan, Ring, Tiered, Wheel
 from timewheel.core.plan_files import PlanFiles
 from timewheel.core.planfile import (
     EXAMPLES,
@@ -27,7 +27,6 @@ from timewheel.core.planfile import (
     parse_plan,
     save_plan,
 )
-from timewheel.core.secret import Secret
 
 TOP = 'format = 1\ndue_topic = "persistent://acme/crm/reminders"\nsubscriptions = ["billing"]\n'
 GOOD = TOP + '[tiered]\nwindow = "12h"\ntiers = ["12h", "1d", "5d"]\n'
@@ -248,7 +247,11 @@ def test_the_mark_with_which_some_editors_begin_a_file_is_read_over(tmp_path: Pa
 def test_the_example_of_every_key_is_a_line_that_works() -> None:
     """Each line is written where its key belongs, beside the keys that it needs."""
     lines = {line.split()[0]: line for line in EXAMPLES}
-    top = "\n".join(lines.pop(key) for key in _File.model_fields if key in lines and key != "intake")
+    top = "\n".join(
+        lines.pop(key)
+        for key in (key.removesuffix("_ms") for key in _File.model_fields)
+        if key in lines and key != "intake"
+    )
     cancel = f"[cancel]\n{lines.pop('keep')}\n{lines.pop('skew')}"
     tiered = f"[tiered]\n{lines.pop('window')}\n{lines.pop('tiers')}"
     ring = "\n".join(lines.pop(key) for key in ("slot", "slots", "headstart"))

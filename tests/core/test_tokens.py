@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from timewheel.core.tokens import expires_ms_of, role_of
+from timewheel.core.connection import expires_ms_of, role_of
 
 
 def token_of(claims: object) -> str:

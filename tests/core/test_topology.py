@@ -7,10 +7,9 @@ from typing import Any
 from hypothesis import given
 
 from tests.core.plan_space import DUE_TOPIC, NOW_MS, moments_ms, plans
-from timewheel.core.cancel_policy import Cancel
 from timewheel.core.durations import DAY_MS, HOUR_MS, MINUTE_MS
 from timewheel.core.names import DEAD_LETTER_SUBSCRIPTION, JOURNAL_SUBSCRIPTION, RELAY_SUBSCRIPTION
-from timewheel.core.plan import Calendar, Native, Plan, Ring, Tiered, Wheel
+from timewheel.core.plan import Calendar, Cancel, Native, Plan, Ring, Tiered, Wheel
 from timewheel.core.steps import longest_due_stay_ms
 from timewheel.core.topology import calendar_intervals, entrances_of, topology
 

@@ -11,9 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.demo.test_verdict_and_table import CLEAN, LIMIT, LOSSY, NATIVE, OURS, SHADOW
-from timewheel.demo.nearness import Band, again_band, gap_band, outside
 from timewheel.demo.results import max_overdue
-from timewheel.demo.verdict import Lateness, judge
+from timewheel.demo.verdict import Band, Lateness, again_band, gap_band, judge, outside
 from timewheel.testing.evidence.ledger import Entry
 
 DUE_PER_MS = 1 / 6

@@ -15,7 +15,7 @@ from tests.support.demo_result import demo_result
 from timewheel._report.gap_chart import GapChart, Mark, Series, gap_chart
 from timewheel._report.page import Fold, Headline, Page, Section, Table
 from timewheel._report.render import render_page
-from timewheel.demo.files import Files, save
+from timewheel.demo.results import Files, save
 from timewheel.demo.table import LABELS
 
 HOSTILE = "</script><script>window.broken = 1</script><img src=x onerror='window.broken = 1'>"
@@ -218,7 +218,6 @@ def test_an_empty_chart_is_drawn(browser: Browser, tmp_path: Path) -> None:
 
 @pytest.fixture(scope="module")
 def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The report of a demo."""
     folder = tmp_path_factory.mktemp("demo")
     files = Files.under(folder)
     save(demo_result(folder), files)
@@ -264,7 +263,7 @@ def test_without_the_extra_the_demo_leaves_no_report_and_says_what_installs_it(t
     code = (
         "from pathlib import Path\nfrom rich.console import Console\n"
         "import timewheel.demo.run\nfrom timewheel.cli.demo import _print_figures, _print_verdict\n"
-        "from timewheel.demo.files import Files, save\nfrom tests.support.demo_result import demo_result\n"
+        "from timewheel.demo.results import Files, save\nfrom tests.support.demo_result import demo_result\n"
         "result = demo_result(Path(sys.argv[1]))\nsave(result, Files.under(result.settings.out))\n"
         "_print_figures(Console(), result)\n_print_verdict(Console(), result, seconds=195.0)\n"
     )

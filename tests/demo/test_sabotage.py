@@ -10,7 +10,7 @@ from pathlib import Path
 import pulsar
 import pytest
 
-from timewheel.demo.connecting import connect
+from timewheel.demo.player import connect
 from timewheel.demo.sabotage import try_checker
 
 TIMEOUT_S = 60

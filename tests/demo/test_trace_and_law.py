@@ -7,8 +7,7 @@ import pytest
 from timewheel.core.gap_law import exact_gaps, peak
 from timewheel.core.steps import far_ms
 from timewheel.demo.settings import ALL_SCHEMES, DAYS, BadSettings, SchemeName, Settings, parse_schemes
-from timewheel.testing.evidence.predicted_gaps import arrivals_by_topic, predicted_gaps
-from timewheel.testing.evidence.trace import delays_ms, timer_id, timer_index
+from timewheel.testing.evidence.trace import arrivals_by_topic, delays_ms, predicted_gaps, timer_id, timer_index
 
 SETTINGS = Settings()
 START_MS = 1_800_000_000_000

@@ -9,7 +9,7 @@ import pytest
 
 from timewheel.demo.table import HEADER, meaning, plain_lines, row_texts, where_we_lose
 from timewheel.demo.verdict import Lateness, Measured, judge, lateness
-from timewheel.testing.evidence.checker import Totals
+from timewheel.testing.evidence.ledger import Totals
 
 LIMIT = 1_000
 """That the broker keeps."""

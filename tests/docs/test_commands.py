@@ -1,4 +1,4 @@
-"""Commands in the docs: the index is that of the command line, and every line that a page shows is one."""
+"""Commands in the docs: every line that a page shows is one."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ import pytest
 from typer.testing import CliRunner
 
 from tests.support.checkout import ROOT, files
-from tests.support.commands_table import PAGE, commands, redrawn
 from tests.support.pages import blocks
 from tests.support.pages import commands as typed
+from tests.support.tables import commands
 from timewheel.cli.app import app
 
 OPTIONS = {
@@ -32,11 +32,6 @@ def unknown(line: str) -> list[str]:
     if name is None:
         return [line]
     return [word for word in words if word.startswith("-") and word.partition("=")[0] not in OPTIONS[name]]
-
-
-def test_the_index_is_drawn_from_the_command_line() -> None:
-    page = PAGE.read_text(encoding="utf-8")
-    assert page == redrawn(page), "run: make docs-tables"
 
 
 def test_every_command_of_every_page_is_one() -> None:

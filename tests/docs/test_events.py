@@ -1,20 +1,20 @@
-"""Events: the table of the page is the catalogue, its code blocks do what is said of them, and tests name no other."""
+"""Events: the code blocks of the pages do what is said of them."""
 
 from __future__ import annotations
 
 import json
 import re
-import subprocess
 import sys
 
 import pytest
 from markdown_it import MarkdownIt
 
 from tests.support.checkout import ROOT
-from tests.support.events_table import PAGE, redrawn
+from tests.support.processes import ran
 
 # What every block is tried with: one event, told as the SDK tells it.
 TOLD = """
+from tests.support.processes import ran
 from timewheel.events import CalendarTopicMissing, RelaySessionCrashed
 from timewheel.client.hooks import Hooks
 
@@ -31,14 +31,9 @@ def _block(word: str) -> str:
 
 
 def _stderr_of(program: str) -> str:
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
+    done = ran([sys.executable, "-c", program], check=True)
     assert done.stdout == ""
     return done.stderr
-
-
-def test_the_table_is_drawn_from_the_catalogue() -> None:
-    page = PAGE.read_text(encoding="utf-8")
-    assert page == redrawn(page), "run: make docs-tables"
 
 
 def test_the_standard_library_alone_shows_events() -> None:

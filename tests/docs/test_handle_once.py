@@ -23,11 +23,11 @@ from tests.support.redis_server import redis_server
 from timewheel.broker.admin import AdminClient
 from timewheel.client.positions import Position
 from timewheel.consumers import DelayedConsumer, DelayedMessage
-from timewheel.consumers.in_flight import Arrival, InFlight, Mark
 from timewheel.consumers.inbox import MAX_KEY_BYTES
 from timewheel.consumers.inbox.memory import DEFAULT_MAX_KEYS
 from timewheel.consumers.inbox.sql import DEFAULT_FORGET_AT_ONCE
 from timewheel.consumers.inbox.sqlite import DEFAULT_MAX_BYTES, DEFAULT_PATH, FORGET_AT_ONCE, FORGET_EVERY
+from timewheel.consumers.message import Arrival, InFlight, Mark
 from timewheel.core import Plan
 from timewheel.core.envelope import Envelope
 from timewheel.producers import DelayedProducer

@@ -28,7 +28,7 @@ from tests.support.processes import ran
 from tests.support.pulsar_admin import problem_of
 from timewheel.broker.admin import AdminClient
 from timewheel.consumers import DelayedMessage
-from timewheel.consumers.giving_back import MAX_GIVEN_BACK
+from timewheel.consumers.engine import MAX_GIVEN_BACK
 from timewheel.core import Cancel, Plan
 from timewheel.core.names import Names, partition_topic
 from timewheel.core.plan import Calendar, Tiered

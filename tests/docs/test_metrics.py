@@ -1,13 +1,13 @@
-"""The page on metrics: its table is the catalogue, and its block tells metrics as it says."""
+"""The page on metrics: its block tells metrics as it says."""
 
 from __future__ import annotations
 
 import sys
 from pathlib import Path
 
-from tests.support.metrics_table import PAGE, redrawn
 from tests.support.pages import blocks
 from tests.support.processes import ran
+from tests.support.tables import PAGES
 from timewheel.core.plan import Plan
 from timewheel.core.planfile import save_plan
 
@@ -21,14 +21,9 @@ print("timewheel_producer_pending" in told, "timewheel_consumer_lateness_seconds
 """
 
 
-def test_the_table_is_drawn_from_the_catalogue() -> None:
-    page = PAGE.read_text(encoding="utf-8")
-    assert page == redrawn(page), "run: make docs-tables"
-
-
 def test_a_service_is_scraped_as_it_says(tmp_path: Path) -> None:
     """Neither producer nor consumer asks for a broker before it is used."""
-    (block,) = blocks(PAGE.read_text(encoding="utf-8"), "python")
+    (block,) = blocks(PAGES["metrics"].page.read_text(encoding="utf-8"), "python")
     plan = Plan(due_topic="persistent://public/default/reminders", subscriptions=("billing",))
     save_plan(plan, tmp_path / "reminders.toml")
     done = ran([sys.executable, "-c", block.content + SCRAPED], cwd=tmp_path)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 
 from tests.support.checkout import ROOT
-from tests.support.errors_table import redrawn
 from timewheel import errors
 from timewheel.core import planfile
 
@@ -28,6 +27,5 @@ def test_every_key_of_a_plan_has_a_row_and_every_row_is_of_a_key() -> None:
     assert said == keys
 
 
-def test_the_list_of_errors_is_drawn_from_their_doc_strings() -> None:
-    assert redrawn(PAGE) == PAGE, "run: make docs-tables"
+def test_every_public_error_has_an_item() -> None:
     assert [name for name in errors.__all__ if not re.search(rf"^- `{name}`[: ]", PAGE, re.MULTILINE)] == []

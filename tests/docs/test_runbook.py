@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.docs.test_commands import unknown
-from tests.support.runbook import PAGE, Case, Sign, cases, in_code, read, redrawn
+from tests.support.runbook import Case, Sign, cases, in_code, read
 
 CASES = cases()
 
@@ -22,11 +22,6 @@ def test_every_sign_of_trouble_has_one_case() -> None:
 def test_no_case_has_a_sign_that_the_code_does_not_give() -> None:
     given = set(in_code())
     assert [(case.link, sign) for case in CASES for sign in case.signs if sign not in given] == []
-
-
-def test_the_index_is_drawn_from_the_pages() -> None:
-    page = PAGE.read_text(encoding="utf-8")
-    assert page == redrawn(page), "run: make docs-tables"
 
 
 def commands_of(text: str) -> list[str]:

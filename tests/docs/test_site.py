@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from tests.support.checkout import ROOT
+from tests.support.processes import ran
 
-HIDDEN = {"timewheel.dead_letters.replay", "timewheel.testing.eventually"}
+HIDDEN = {"timewheel.dead_letters.replaying", "timewheel.testing.eventually"}
 """Functions with the name of a module in their package: mkdocstrings takes the module."""
 
 pytest.importorskip("mkdocs", reason="the extra docs is not installed")
@@ -18,7 +19,7 @@ pytest.importorskip("mkdocs", reason="the extra docs is not installed")
 
 def _built(*options: str) -> subprocess.CompletedProcess[str]:
     words = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", *options]
-    return subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=400, check=False)
+    return ran(words, cwd=ROOT, timeout=400)
 
 
 def test_the_site_has_every_page_and_every_public_name_without_a_dead_link(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from tests.support.reader import Reader
 PAGE = (ROOT / "docs" / "tutorial.md").read_text(encoding="utf-8")
 SET_UP = [
     "python3 -m venv ~/tutorial/venv",
-    "~/tutorial/venv/bin/pip install .",
+    "~/tutorial/venv/bin/pip install '.[cli]'",
     "cd ~/tutorial",
     "source venv/bin/activate",
 ]

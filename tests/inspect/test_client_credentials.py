@@ -15,9 +15,8 @@ import pytest
 from tests.support.manual_clock import ManualClock
 from tests.support.tokens import token_for
 from timewheel.broker.admin.client_credentials import AHEAD_MS, PAUSE_MS, ClientCredentials
-from timewheel.core.connection import OAuth2
+from timewheel.core.connection import OAuth2, Secret
 from timewheel.core.errors import BadConnection, TokenNotGiven
-from timewheel.core.secret import Secret
 
 ISSUER = "https://issuer.example/realm"
 SECRET = "swordfish"

@@ -1,18 +1,18 @@
-"""Every kind of finding, by what was seen; and what a healthy setup is, of which nothing is said."""
+"""Every kind of finding, by what was seen or read; what a healthy setup is; and how the verdict is written down."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
+from xml.etree import ElementTree as ET
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.inspect.test_gap_looks import gap_status
-from timewheel.broker.admin.brokers import BrokerTime
-from timewheel.broker.admin.namespaces import NamespacePolicies
+from tests.inspect.test_gap_looks import Cluster, gap_status
+from timewheel.broker.admin.client import AdminClient, BrokerTime, NamespacePolicies
 from timewheel.broker.admin.policies import (
     AGE_QUOTA,
     DEDUPLICATION,
@@ -35,23 +35,34 @@ from timewheel.broker.admin.policies import (
 from timewheel.broker.admin.stats import ConsumerStats, ProducerStats, SubscriptionStats, TopicStats
 from timewheel.core.broker_profile import BrokerProfile
 from timewheel.core.durations import DAY_MS, HOUR_MS
-from timewheel.core.former_topics import FormerTopic
+from timewheel.core.errors import AdminUnreachable
 from timewheel.core.names import RELAY_SUBSCRIPTION, STATE_PROPERTY, namespace_of, partition_topic
 from timewheel.core.plan import Plan, Tiered
 from timewheel.core.routing import ROUTING_CODE, Router
 from timewheel.core.steps import longest_due_stay_ms
-from timewheel.core.topology import topology
-from timewheel.inspect.doctor import KINDS, Finding, Seen, Severity, Unread, Verdict, verdict_on
-from timewheel.inspect.doctor.checks.clients import offset_ms, producer_off_ms
-from timewheel.inspect.doctor.checks.relays import PINNED_MS
+from timewheel.core.topology import FormerTopic, topology
+from timewheel.errors import NoSuchTarget
+from timewheel.inspect.doctor import (
+    KINDS,
+    Finding,
+    Seen,
+    Severity,
+    Unread,
+    Verdict,
+    inspect_plan,
+    inspect_topic,
+    verdict_on,
+)
+from timewheel.inspect.doctor.checks.relays import PINNED_MS, offset_ms, producer_off_ms
 from timewheel.inspect.doctor.seen import Head, Newest, Part, SeenTopic, Source
 from timewheel.inspect.doctor.settings import BROKER_DEFAULTS, in_force, profile_by
+from timewheel.inspect.doctor.verdict import facts_of, junit_of
+from timewheel.inspect.entries import Run
 from timewheel.inspect.gaps import SubscriptionGaps
-from timewheel.inspect.gaps.reload import Run
 from timewheel.inspect.missing_topics import ENDS, MOVING, UNDER_WAY
 from timewheel.provision.provision_steps import TopicState, wanted_policies
 from timewheel.provision.provisioned import Provisioned
-from timewheel.shadow.machine import states
+from timewheel.shadow import desired_state
 
 NOW_MS = 1_767_225_600_000
 DUE = "persistent://acme/crm/reminders"
@@ -506,7 +517,7 @@ def test_a_healthy_shadow_is_none_to_speak_of() -> None:
     assert verdict_on(shadowed()).findings == ()
 
 
-@pytest.mark.parametrize("state", [one.value for one in states.State])
+@pytest.mark.parametrize("state", [one.value for one in desired_state.State])
 @pytest.mark.parametrize(
     ("change", "slug"),
     [
@@ -528,9 +539,9 @@ def test_what_waits_of_a_shadow_that_ends_needs_a_relay(state: str) -> None:
 
 
 def test_what_the_doctor_knows_of_a_shadow_is_what_the_shadow_says() -> None:
-    assert {state.value for state in states.State if states.moves(state)} == {MOVING}
-    assert {state.value for state in states.State} - UNDER_WAY == {"provisioned", "native"}
-    assert {state.value for state in states.State if states.drains(state)} == ENDS
+    assert {state.value for state in desired_state.State if desired_state.moves(state)} == {MOVING}
+    assert {state.value for state in desired_state.State} - UNDER_WAY == {"provisioned", "native"}
+    assert {state.value for state in desired_state.State if desired_state.drains(state)} == ENDS
 
 
 @pytest.mark.parametrize("again", [(), (Run(1, 0, 0),)], ids=["near", "beyond"])
@@ -773,3 +784,124 @@ def test_a_low_limit_on_gaps_alone_is_a_note_with_the_figures_and_near_it_gaps_a
         "the fullest partition that was looked at has 3 gaps"
     )
     assert "the fullest" not in {one.slug: one for one in verdict_on(limited).findings}["low-gap-limit"].read
+
+
+READ_PLAN = Plan(due_topic="persistent://a/b/t", subscriptions=("s",))
+TOPIC = "/persistent/a/b/t"
+PART = "/persistent/a/b/t-partition-0"
+ANSWERS: dict[str, Any] = {
+    "/brokers/configuration/runtime": {},
+    "/brokers/configuration": [],
+    "/brokers/version": "4.0.7",
+    "/bookies/all": {"bookies": [{"bookieId": "1"}, {"bookieId": "2"}, {"bookieId": "3"}]},
+    "/namespaces/a/b": {"replication_clusters": ["one"]},
+    "/persistent/a/b": ["persistent://a/b/t-partition-0"],
+    f"{TOPIC}/partitions": {"partitions": 1},
+    f"{PART}/stats": {"subscriptions": {"s": {"type": "Shared", "consumers": []}}, "publishers": []},
+    f"{TOPIC}/messageTTL": "0",
+    f"{TOPIC}/backlogQuotaMap": {
+        "destination_storage": {"limitSize": -1, "limitTime": -1, "policy": "producer_exception"},
+        "message_age": {"limitSize": -1, "limitTime": -1, "policy": "producer_exception"},
+    },
+    f"{TOPIC}/inactiveTopicPolicies": {
+        "deleteWhileInactive": False,
+        "maxInactiveDurationSeconds": 60,
+        "inactiveTopicDeleteMode": "delete_when_no_subscriptions",
+    },
+}
+
+
+def slugs(answers: dict[str, Any]) -> list[str]:
+    with Cluster(answers).client() as admin:
+        return [finding.slug for finding in verdict_on(inspect_plan(admin, READ_PLAN, target="p.toml")).findings]
+
+
+def test_a_plan_is_read_and_in_order() -> None:
+    assert slugs(ANSWERS) == []
+
+
+@pytest.mark.parametrize(
+    ("changes", "found"),
+    [
+        ({"/brokers/configuration/runtime": 403}, ["not-seen", "not-seen"]),
+        ({"/bookies/all": 403}, ["not-seen"]),
+        ({f"{TOPIC}/messageTTL": 403}, ["unguarded-topic", "not-seen"]),
+        ({f"{PART}/stats": 403}, ["not-seen"]),
+        ({"/namespaces/a/b": 403}, ["not-seen"]),
+        ({"/namespaces/a/b": 404}, ["missing-namespace"]),
+        ({"/persistent/a/b": 403}, ["not-seen"]),
+        ({"/persistent/a/b": []}, ["missing-topic", "auto-creation"]),
+        ({f"{TOPIC}/messageTTL": "60"}, ["ttl-too-short"]),
+    ],
+)
+def test_what_is_refused_is_told_and_the_rest_goes_on(changes: dict[str, Any], found: list[str]) -> None:
+    assert slugs({**ANSWERS, **changes}) == found
+
+
+def test_a_broker_without_policies_of_topics_is_asked_once() -> None:
+    cluster = Cluster({**ANSWERS, f"{TOPIC}/messageTTL": 405})
+    with cluster.client() as admin:
+        verdict = verdict_on(inspect_plan(admin, READ_PLAN, target="p.toml"))
+    assert [finding.slug for finding in verdict.findings] == ["no-topic-policies"]
+    assert f"{TOPIC}/retention" not in cluster.asked
+
+
+def test_what_is_in_force_is_asked_where_the_settings_are_not_known() -> None:
+    answers = {**ANSWERS, "/brokers/configuration/runtime": 403}
+    answers[f"{TOPIC}/delayedDelivery"] = {"active": False, "tickTime": 1_000}
+    answers[f"{TOPIC}/persistence"] = {
+        "bookkeeperEnsemble": 1,
+        "bookkeeperWriteQuorum": 1,
+        "bookkeeperAckQuorum": 1,
+        "managedLedgerMaxMarkDeleteRate": 0.0,
+    }
+    assert {"delays-off", "one-copy-perhaps"} <= set(slugs(answers))
+
+
+def test_a_topic_that_is_not_there() -> None:
+    with Cluster({**ANSWERS, f"{TOPIC}/partitions": 404}).client() as admin, pytest.raises(NoSuchTarget):
+        inspect_topic(admin, READ_PLAN.due_topic)
+
+
+def test_a_partition_stands_for_its_topic() -> None:
+    with Cluster(ANSWERS).client() as admin:
+        seen = inspect_topic(admin, f"{READ_PLAN.due_topic}-partition-0")
+    assert [topic.name for topic in seen.topics] == [READ_PLAN.due_topic]
+    assert verdict_on(seen).findings == ()
+
+
+def test_nobody_answers() -> None:
+    with AdminClient("http://127.0.0.1:1", retry_for_s=0) as admin, pytest.raises(AdminUnreachable):
+        inspect_plan(admin, READ_PLAN, target="p.toml")
+
+
+def test_facts_have_all_of_it() -> None:
+    facts = facts_of(verdict_on(place(subscription_expiration_time_minutes=5)(healthy())))
+    assert (facts["worst"], facts["errors"], facts["warnings"], facts["notes"]) == ("error", 1, 0, 0)
+    assert facts["findings"][0]["cure"] == "pulsar-admin namespaces set-subscription-expiration-time acme/crm -t 0"
+    assert facts_of(verdict_on(healthy()))["worst"] == "ok"
+
+
+@pytest.mark.parametrize(("slug", "change"), CASES, ids=[f"{number}-{case[0]}" for number, case in enumerate(CASES)])
+def test_a_pipeline_reads_every_verdict(slug: str, change: Any) -> None:
+    verdict = verdict_on(change(healthy()))
+
+    suite = ET.fromstring(junit_of(verdict))
+
+    assert suite.get("tests") == str(len(KINDS)) == str(len(suite))
+    bad = {finding.slug for finding in verdict.findings if finding.severity > Severity.INFO}
+    assert {case.get("name") for case in suite if case.find("failure") is not None} == bad
+    assert (slug in bad) == (next(kind for kind in KINDS if kind.slug == slug).severity > Severity.INFO)
+
+
+def test_what_was_left_out_is_skipped_and_odd_names_are_written() -> None:
+    odd = replace(
+        healthy(),
+        target="a\x00b",
+        unread=(Unread(source=Source.TIME, subject="the broker", reason="\x1b[31m"),),
+        namespaces={"acme/crm": namespace()},
+    )
+    suite = ET.fromstring(junit_of(verdict_on(odd)))
+    assert suite.get("skipped") == "1"
+    assert suite.find("testcase[@name='clock-differs']/skipped") is not None
+    assert suite.get("name") == "timewheel doctor a\\x00b"

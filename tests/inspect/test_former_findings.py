@@ -10,10 +10,10 @@ import pytest
 from timewheel.broker.admin.parts import relays_of
 from timewheel.broker.admin.stats import read_topic_stats
 from timewheel.core.durations import HOUR_MS
-from timewheel.core.former_topics import FormerTopic, holding_topic
 from timewheel.core.names import DRAINS_PROPERTY, RELAY_SUBSCRIPTION
 from timewheel.core.plan import Native, Plan, Tiered
-from timewheel.provision.former_findings import findings_of, left_behind, remedy_for
+from timewheel.core.topology import FormerTopic, holding_topic
+from timewheel.provision.former_topics import findings_of, left_behind, remedy_for
 
 DUE_TOPIC = "persistent://acme/crm/reminders"
 TIER_9D = f"{DUE_TOPIC}.tw.tier-9d"

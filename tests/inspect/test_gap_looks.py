@@ -1,4 +1,4 @@
-"""Targets, looks, levels, growth and their log, by a broker whose answers are made up; tests/broker has a real one."""
+"""Targets, looks, levels, growth, the log, and what a reload repeats, by a broker whose answers are made up."""
 
 from __future__ import annotations
 
@@ -12,28 +12,137 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from tests.inspect.test_gap_reload import ALTERNATING, cursor, ledgers
+from tests.support.forgetting import redelivered_exactly
 from tests.support.screen import lines_of
 from timewheel.broker.admin.client import AdminClient
 from timewheel.broker.admin.parts import whole_topic
-from timewheel.broker.admin.stats import SHADOW_ACKER
-from timewheel.cli.gaps import _screen, aid_of, exit_status, show_snapshot, verdict
+from timewheel.broker.admin.stats import SHADOW_ACKER, CursorStats, Ledger
+from timewheel.cli.gaps import _screen, _show, aid_of, exit_status, show_snapshot, verdict
+from timewheel.client.positions import EntryPosition
 from timewheel.core.broker_profile import BrokerProfile
 from timewheel.core.durations import HOUR_MS, MINUTE_MS
 from timewheel.core.plan import Plan, Tiered
 from timewheel.core.topology import topology
 from timewheel.errors import AdminDenied, GapLogUnreadable, NoSuchTarget
+from timewheel.inspect.entries import Run, runs_of
 from timewheel.inspect.gaps import GapSnapshot, GapStatus, Level, SubscriptionGaps, Unseen, inspect_gaps, topics_of
-from timewheel.inspect.gaps.gap_status import by_subscription
-from timewheel.inspect.gaps.log import MAX_SNAPSHOTS, GapHistory, append_snapshot, growth_of, read_snapshots
-from timewheel.inspect.gaps.reload import Run
-from timewheel.inspect.gaps.snapshot import EVERYTHING, with_shadows
+from timewheel.inspect.gaps.explain import Cause, Explained, Share, advice_on
+from timewheel.inspect.gaps.gap_status import FIRST_AID, FOR_GOOD, by_subscription, reload_of
+from timewheel.inspect.gaps.snapshot import (
+    EVERYTHING,
+    MAX_SNAPSHOTS,
+    GapHistory,
+    append_snapshot,
+    growth_of,
+    read_snapshots,
+    snapshot_facts,
+    with_shadows,
+)
 from timewheel.inspect.profile import Limit, limit_of
+
+OF_RELOADS = replace(BrokerProfile.named("4.0"), gap_limit_ranges=3, metadata_store_limit_ranges=1)
+LEDGER_ENTRIES = 7
+FIRST_LEDGER = 100
+
+
+def ledgers(entries: int, each: int = LEDGER_ENTRIES) -> list[Ledger]:
+    """So many entries in ledgers that are full, but for the last."""
+    sizes = [min(each, entries - first) for first in range(0, entries, each)]
+    return [
+        Ledger(ledger_id=FIRST_LEDGER + 3 * number, entries=size, size_bytes=10 * size, offloaded=False)
+        for number, size in enumerate(sizes)
+    ]
+
+
+def cursor(acknowledged: list[bool], *, state: str = "Open", cursor_ledger: int = 7) -> CursorStats:
+    """As a broker tells of it: ranges end with their ledger, and the mark-delete position is before the first hole."""
+    at = [
+        (FIRST_LEDGER + 3 * (number // LEDGER_ENTRIES), number % LEDGER_ENTRIES) for number in range(len(acknowledged))
+    ]
+    hole = acknowledged.index(False) if False in acknowledged else len(acknowledged)
+    texts = []
+    first: int | None = None
+    for number in range(hole, len(acknowledged) + 1):
+        inside = number < len(acknowledged) and acknowledged[number]
+        ends = first is not None and (not inside or at[number][1] == 0)
+        if ends and first is not None:
+            (ledger, low), (_, high) = at[first], at[number - 1]
+            texts.append(f"({ledger}:{low - 1}..{ledger}:{high}]")
+            first = None
+        if inside and first is None:
+            first = number
+    mark = EntryPosition(*at[hole - 1]) if hole else EntryPosition(FIRST_LEDGER, -1)
+    return CursorStats(
+        mark_delete=mark,
+        read=mark,
+        gap_count=len(texts),
+        entries_since_mark_delete=0,
+        consumed=0,
+        cursor_ledger=cursor_ledger,
+        state=state,
+        acked_text=f"[{','.join(texts)}]",
+    )
+
+
+@pytest.mark.parametrize("version", ["4.0", "4.2", "5.0"])
+@given(acknowledged=st.lists(st.booleans(), max_size=60), limit=st.integers(0, 12), few=st.integers(0, 6))
+def test_what_comes_again_is_what_the_brokers_rule_leaves_out(
+    version: str, acknowledged: list[bool], limit: int, few: int
+) -> None:
+    named = BrokerProfile.named(version)
+    profile = replace(named, gap_limit_ranges=limit, metadata_store_limit_ranges=few)
+
+    found = reload_of(cursor(acknowledged), ledgers(len(acknowledged)), profile)
+
+    expected = redelivered_exactly(np.array(acknowledged, np.bool_), LEDGER_ENTRIES, profile, profile.ack_format)
+    assert found.again_entries == expected
+    assert found.kept_entries + found.again_entries == found.acked_entries
+    hole = acknowledged.index(False) if False in acknowledged else len(acknowledged)
+    beyond = [number for number, is_acked in enumerate(acknowledged) if is_acked and number > hole]
+    assert found.acked_entries == len(beyond)
+    assert found.span_entries == (beyond[-1] - hole + 1 if beyond else 0)
+    if found.counted_to_limit <= limit and version != "5.0":
+        assert found.again_entries == 0
+    if found.again_entries and version != "5.0":
+        assert found.counted_to_limit > limit
+
+
+BITMAP = replace(OF_RELOADS, ack_format="bitmap")
+ALTERNATING = [False, True] * 14
+"""Four ledgers with 3, 4, 3 and 4 ranges of one entry."""
+
+
+@pytest.mark.parametrize(
+    ("state", "cursor_ledger", "form", "again"),
+    [
+        # The first ledger is kept, and the second since those before it have 3, which is within the limit.
+        ("Open", 7, "bitmap", 7),
+        # Into the metadata store, which takes ranges only: the first four.
+        ("NoLedger", 7, "ranges", 10),
+        ("Open", -1, "ranges", 10),
+    ],
+)
+def test_a_cursor_without_a_ledger_of_its_own_is_written_as_ranges(
+    state: str, cursor_ledger: int, form: str, again: int
+) -> None:
+    found = reload_of(cursor(ALTERNATING, state=state, cursor_ledger=cursor_ledger), ledgers(28), BITMAP)
+
+    assert (found.form, found.again_entries) == (form, again)
+
+
+def test_a_range_over_several_ledgers_is_cut_at_their_ends() -> None:
+    """As brokers write them that keep no bitmaps in memory."""
+    text = "[(100:4..106:1],(106:3..106:4]]"
+    ranges = replace(cursor([False]), acked_text=text).acked_ranges()
+
+    assert list(runs_of(ranges, ledgers(21))) == [Run(100, 5, 6), Run(103, 0, 6), Run(106, 0, 1), Run(106, 4, 4)]
+
 
 PROFILE = replace(BrokerProfile.named("4.0"), gap_limit_ranges=10, metadata_store_limit_ranges=3)
 
@@ -607,3 +716,44 @@ def test_without_a_terminal_looks_stand_one_after_the_other() -> None:
             show(print_lines(snapshot, 1))
 
     assert out.getvalue() == "look 0, line 0\nlook 1, line 0\n"
+
+
+def test_what_a_shadow_has_lifted_is_not_called_delayed() -> None:
+    """The broker counts 4,202 as delayed, and all but 196 entries are acknowledged."""
+    consumers = [{"consumerName": "mine"}]
+    own = stats(3, msgBacklog=196, msgDelayed=4_202, consumers=consumers)
+    cluster = Cluster({"/persistent/a/b/t/stats": own, "/persistent/a/b/t/internalStats": internal()})
+    with cluster.client() as admin:
+        snapshot = inspect_gaps(admin, ["persistent://a/b/t"], PROFILE)
+    text = StringIO()
+    limit = Limit(profile=PROFILE, source="given")
+    show_snapshot(Console(file=text, width=300), snapshot, limit, GapHistory(), {}, top=1, reached_by=())
+    (line,) = (line for line in text.getvalue().splitlines() if line.startswith("backlog"))
+    assert "196 entries: at most 196 delayed, 0 in consumers' hands, 0 ready; beside them it counts 4,006" in line
+    assert "4,202" not in text.getvalue()
+    (found,) = snapshot.subscriptions
+    assert (found.delayed, found.stale_entries, found.ready) == (196, 4_006, 0)
+    (facts,) = snapshot_facts(snapshot, limit, GapHistory(), {})["subscriptions"]
+    assert (facts["delayed"], facts["stale_at_least"]) == (196, 4_006)
+
+
+@pytest.mark.parametrize("shadow", ["shadowing", "paused", None])
+def test_the_cure_of_delays_beside_a_shadow_names_no_file_that_nobody_has(shadow: str | None) -> None:
+    gaps = by_subscription([gap_status(12, delayed=6, stale_entries=70, backlog=6)])[0]
+    found = Explained(
+        at_ms=0, whole="persistent://a/b/t", shadow=shadow, gaps=gaps, holes=3, inspected=3, unreadable=0,
+        shares=(Share(cause=Cause.DELAYS, share=1.0, error=0.0),), hottest_key="", hottest_share=0.0, oldest_ms=None,
+        delayed=3, first_due_ms=9_000, holders=(), figures=None,
+    )  # fmt: skip
+    (advice,) = advice_on(found, PROFILE)
+    assert any("at most 6 delayed messages" in one and "70 as delayed that are" in one for one in advice.evidence)
+    said = " ".join((*advice.helps, *advice.commands))
+    assert (".toml" in said) is (shadow is None)
+    assert [one.when for one in advice.tries] == ([FIRST_AID, FOR_GOOD] if shadow is None else [])
+    text = StringIO()
+    _show(Console(file=text, width=300), found, [advice], "10")
+    lines = [line.strip() for line in text.getvalue().splitlines()]
+    for one in advice.tries:
+        at = lines.index(f"{one.when}:")
+        assert lines[at + 1 : at + 1 + len(one.commands)] == [f"try   {command}" for command in one.commands]
+    assert ("timewheel shadow status PLAN" in said) is (shadow is not None)

@@ -10,9 +10,7 @@ import httpx
 import pytest
 
 from tests.support.manual_clock import LeapingClock
-from timewheel.broker.admin import connections
-from timewheel.broker.admin.http import MAX_REDIRECTS, AdminHttp
-from timewheel.broker.admin.retrying import Repeat, may_repeat
+from timewheel.broker.admin.http import MAX_REDIRECTS, AdminHttp, Repeat, may_repeat
 from timewheel.core.errors import AdminDenied, AdminError, AdminMissing, AdminUnreachable
 
 ASKED = "http://asked:8080"
@@ -408,7 +406,7 @@ class Endless(httpx.SyncByteStream):
 def test_an_answer_without_end_is_refused_at_its_bound_and_not_asked_for_again(
     monkeypatch: pytest.MonkeyPatch, status: int
 ) -> None:
-    monkeypatch.setattr(connections, "MAX_ANSWER_BYTES", 1_000_000)
+    monkeypatch.setattr("timewheel.broker.admin.http.MAX_ANSWER_BYTES", 1_000_000)
     answers = [Endless(), Endless()]
     given = iter(answers)
     transport = httpx.MockTransport(lambda _: httpx.Response(status, stream=next(given)))
@@ -419,7 +417,7 @@ def test_an_answer_without_end_is_refused_at_its_bound_and_not_asked_for_again(
 
 
 def test_what_is_compressed_counts_as_it_is_opened(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connections, "MAX_ANSWER_BYTES", 1_000_000)
+    monkeypatch.setattr("timewheel.broker.admin.http.MAX_ANSWER_BYTES", 1_000_000)
 
     def http(size: int) -> AdminHttp:
         packed = httpx.ByteStream(gzip.compress(b'"' + b"x" * size + b'"'))

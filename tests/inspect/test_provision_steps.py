@@ -1,14 +1,19 @@
-"""What a topic lacks, as steps: over every state that an interruption can leave."""
+"""What a topic lacks, as steps over every state that an interruption can leave; and the record of a due topic."""
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from itertools import product
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from timewheel.broker.admin.namespaces import NamespacePolicies
+from tests.support.plans import plan_of
+from timewheel.broker.admin.client import AdminClient, NamespacePolicies
 from timewheel.broker.admin.policies import (
     AGE_QUOTA,
     DEDUPLICATION,
@@ -23,8 +28,16 @@ from timewheel.broker.admin.policies import (
     Policy,
 )
 from timewheel.broker.admin.stats import read_topic_stats
-from timewheel.core.errors import TopologyError
+from timewheel.cli.relay import RelayFactory
+from timewheel.core.clock import SystemClock
+from timewheel.core.durations import DAY_MS, HOUR_MS, MINUTE_MS
+from timewheel.core.errors import AdminDenied, TopologyError
+from timewheel.core.names import PROVISIONED_PROPERTY, CalendarTopic
+from timewheel.core.plan import MAX_FORMER, Calendar, Native, Plan, Tiered
 from timewheel.core.topology import TopicSpec
+from timewheel.events import RelayPlanOutdated
+from timewheel.hooks import Event
+from timewheel.provision.calendar_life import CalendarRoller, LifeState, Stage, grace_ms, roll, stage_of
 from timewheel.provision.foreign_settings import (
     Finding,
     delayed_delivery_findings,
@@ -44,7 +57,14 @@ from timewheel.provision.provision_steps import (
     TopicState,
     steps_for,
 )
-from timewheel.provision.provisioned import Provisioned
+from timewheel.provision.provisioned import (
+    Provisioned,
+    provided,
+    refuse_older,
+    routing_of,
+    same_revision,
+    with_noted_namespaces,
+)
 
 TOPIC = "persistent://acme/crm/reminders"
 SPEC = TopicSpec(
@@ -370,3 +390,200 @@ def test_native_timers_whose_gaps_stay_far_from_the_limit_are_no_alarm(settings:
 def test_many_relays_within_consumers_are_warned_of(relays: int, told: bool) -> None:
     found = relay_count_findings(SPEC, relays)
     assert [(finding.level, f"{relays} relays" in finding.problem) for finding in found] == [("warning", True)] * told
+
+
+PLAN = plan_of(
+    Tiered(window_ms=DAY_MS, tiers_ms=(DAY_MS,)), subscriptions=("a:b/c d%é", "billing"), holding_namespace="acme/held"
+)
+OF_HELD = "persistent://acme/held/acme~crm~reminders.tw.tier-1d-partition-0"
+
+
+def test_a_note_is_read_as_it_was_written() -> None:
+    noted = provided(PLAN, None, [])
+    assert noted == Provisioned(
+        subscriptions=frozenset(PLAN.subscriptions),
+        namespaces=frozenset({"acme/held"}),
+        revision=PLAN.revision,
+        routing=routing_of(PLAN),
+    )
+    assert Provisioned.read(noted.properties()) == noted
+
+
+@pytest.mark.parametrize("text", [None, "", "{}", "[]", "7", '{"subscriptions": 7, "namespaces": []}'])
+def test_what_is_no_note_counts_as_none(text: str | None) -> None:
+    assert Provisioned.read({} if text is None else {PROVISIONED_PROPERTY: text}) is None
+
+
+def test_a_namespace_is_noted_as_long_as_a_topic_of_the_plan_is_in_it() -> None:
+    noted, after = provided(PLAN, None, []), replace(PLAN, holding_namespace=None)
+    assert with_noted_namespaces(after, noted).former_namespaces == ("acme/held",)
+    assert with_noted_namespaces(PLAN, noted) == PLAN
+    whole = with_noted_namespaces(after, noted)
+    assert provided(whole, noted, [OF_HELD]).namespaces == {"acme/held"}
+    assert provided(whole, noted, ["persistent://acme/held/another"]).namespaces == frozenset()
+
+
+@pytest.mark.parametrize("names", [{"no namespace"}, {f"acme/n{number}" for number in range(MAX_FORMER + 1)}])
+def test_a_note_that_somebody_else_wrote_breaks_nothing(names: set[str]) -> None:
+    assert len(with_noted_namespaces(PLAN, Provisioned(namespaces=frozenset(names))).former_namespaces) in {
+        0,
+        MAX_FORMER,
+    }
+
+
+def test_only_an_older_plan_is_refused() -> None:
+    noted = provided(replace(PLAN, revision=2), None, [])
+    for plan in (replace(PLAN, revision=2), replace(PLAN, revision=3)):
+        refuse_older(plan, plan.due_topic, noted)
+    refuse_older(PLAN, PLAN.due_topic, None)
+    refuse_older(PLAN, PLAN.due_topic, Provisioned())
+    with pytest.raises(TopologyError, match="revision 2 of its plan, and this file has revision 1") as refused:
+        refuse_older(PLAN, PLAN.due_topic, noted, "old plan.toml")
+    assert "write revision = 3 in it and run timewheel topics ensure 'old plan.toml'" in refused.value.remedy
+
+
+def test_of_two_plans_of_one_revision_that_route_differently_both_are_named() -> None:
+    """A change without a raised revision once passed in silence, and so did the file from before it."""
+    noted = provided(PLAN, None, [])
+    changed = replace(PLAN, scheme=Tiered(window_ms=DAY_MS, tiers_ms=(DAY_MS, 2 * DAY_MS)))
+    (found,) = same_revision(changed, PLAN.due_topic, noted, "my plan.toml")
+    assert routing_of(PLAN) in found.problem
+    assert routing_of(changed) in found.problem
+    assert "write revision = 2 in it and run timewheel topics ensure 'my plan.toml'" in found.remedy
+    of_earlier_code = replace(noted, routing=f"0.{noted.routing}")
+    same_route = replace(PLAN, max_delay_ms=PLAN.max_delay_ms - DAY_MS)
+    for plan, record in (
+        (PLAN, noted),
+        (same_route, noted),
+        (replace(changed, revision=2), noted),
+        (changed, None),
+        (changed, replace(noted, routing="")),
+        (changed, of_earlier_code),
+    ):
+        assert same_revision(plan, PLAN.due_topic, record) == ()
+
+
+def test_a_note_of_an_earlier_version_names_no_routing() -> None:
+    properties = provided(PLAN, None, []).properties()
+    stored = json.loads(properties[PROVISIONED_PROPERTY])
+    del stored["routing"]
+    noted = Provisioned.read({PROVISIONED_PROPERTY: json.dumps(stored)})
+    assert noted is not None
+    assert noted.routing == ""
+
+
+def test_a_relay_of_an_older_file_says_so_once_and_goes_on() -> None:
+    """It read its file at its start, and nothing said that another file had provisioned the topic since."""
+    events: list[Event] = []
+    properties: dict[str, str] = {}
+    admin: Any = SimpleNamespace()
+    admin.topics = SimpleNamespace(properties=lambda _: dict(properties), list=lambda _: ())
+    factory = RelayFactory(None, admin, (PLAN,), None, None, 1 << 20, (events.append,))
+    former_topics = factory._options(PLAN)["former_topics"]
+    for noted in (None, replace(PLAN, revision=1), replace(PLAN, revision=3), replace(PLAN, revision=3)):
+        if noted is not None:
+            properties |= provided(noted, None, []).properties()
+        assert former_topics() == ()
+    (event,) = events
+    assert isinstance(event, RelayPlanOutdated)
+    assert "revision 3 of its plan, and this file has revision 1" in event.reason
+    admin.topics.properties = lambda _: (_ for _ in ()).throw(AdminDenied(403, "GET", "no"))
+    assert former_topics() == ()
+
+
+START_MS = 1_767_225_600_000  # 2026-01-01
+INTERVAL = CalendarTopic("persistent://acme/crm/reminders", DAY_MS, START_MS)
+END_MS = START_MS + DAY_MS
+GRACE_MS = 5 * MINUTE_MS
+PLAN_SUBSCRIPTIONS = ("billing", "audit")
+
+
+def state(*, terminated: bool = True, entries: int = 0, **backlog: int) -> LifeState:
+    return LifeState(
+        interval=INTERVAL, terminated=terminated, entries=entries, backlog=backlog, complete=frozenset(backlog)
+    )
+
+
+@pytest.mark.parametrize(
+    ("found", "stage"),
+    [
+        (state(terminated=False, billing=0, audit=0), Stage.PASSED),
+        (state(terminated=False, entries=9, billing=9, audit=0), Stage.PASSED),
+        (state(entries=9, billing=9, audit=9), Stage.DRAINING),
+        (state(entries=9, billing=0, audit=1), Stage.DRAINING),
+        (state(entries=9, billing=0, audit=0, foreign=1), Stage.DRAINING),  # every subscription, not only the plan's
+        (state(entries=9, billing=0, audit=0), Stage.DRAINED),
+        (state(entries=0, billing=0, audit=0), Stage.DRAINED),
+        (state(entries=9, billing=0), Stage.STRANDED),  # audit is gone, and nobody knows what it had handled
+        (state(entries=9), Stage.STRANDED),
+        (state(entries=0, billing=0), Stage.DRAINED),  # nothing was ever there to be handled
+        (state(entries=0), Stage.DRAINED),
+        (state(entries=9, foreign=0), Stage.STRANDED),
+    ],
+)
+def test_the_stage_of_a_passed_topic(found: LifeState, stage: Stage) -> None:
+    assert stage_of(found, PLAN_SUBSCRIPTIONS, END_MS + GRACE_MS, GRACE_MS) is stage
+
+
+@given(
+    terminated=st.booleans(),
+    entries=st.integers(0, 3),
+    backlog=st.dictionaries(st.sampled_from(["billing", "audit", "foreign"]), st.integers(0, 3)),
+    now_ms=st.integers(START_MS - DAY_MS, END_MS + DAY_MS),
+)
+def test_a_topic_is_removed_only_once_it_has_passed_refuses_sends_and_is_drained(
+    *, terminated: bool, entries: int, backlog: dict[str, int], now_ms: int
+) -> None:
+    found = LifeState(
+        interval=INTERVAL, terminated=terminated, entries=entries, backlog=backlog, complete=frozenset(backlog)
+    )
+    stage = stage_of(found, PLAN_SUBSCRIPTIONS, now_ms, GRACE_MS)
+    if now_ms < END_MS + GRACE_MS:
+        assert stage is Stage.OPEN
+    if stage is Stage.DRAINED:
+        assert now_ms >= END_MS + GRACE_MS
+        assert terminated
+        assert not any(backlog.values())
+        assert not entries or backlog.keys() >= set(PLAN_SUBSCRIPTIONS)
+
+
+def test_a_subscription_that_one_partition_lacks_is_not_complete() -> None:
+    found = LifeState(
+        interval=INTERVAL,
+        terminated=True,
+        entries=9,
+        backlog={"billing": 0, "audit": 0},
+        complete=frozenset({"billing"}),
+    )
+    assert stage_of(found, PLAN_SUBSCRIPTIONS, END_MS + GRACE_MS, GRACE_MS) is Stage.STRANDED
+
+
+def plan(interval_ms: int, guard_ms: int = GRACE_MS) -> Plan:
+    return Plan(
+        due_topic=INTERVAL.due_topic,
+        subscriptions=PLAN_SUBSCRIPTIONS,
+        scheme=Calendar(interval_ms=interval_ms),
+        max_delay_ms=10 * interval_ms,
+        guard_ms=guard_ms,
+    )
+
+
+def test_the_grace_is_the_plans_guard() -> None:
+    assert grace_ms(plan(DAY_MS, guard_ms=7_000)) == 7_000
+
+
+@pytest.mark.parametrize(
+    ("interval_ms", "pause_ms"), [(DAY_MS, MINUTE_MS), (HOUR_MS, MINUTE_MS), (60_000, 15_000), (1_000, 1_000)]
+)
+def test_a_keeper_looks_several_times_an_interval_and_at_least_once_a_minute(interval_ms: int, pause_ms: int) -> None:
+    with AdminClient("http://localhost:1") as admin:
+        assert CalendarRoller(admin, plan(interval_ms), SystemClock()).pause_ms == pause_ms
+
+
+def test_only_a_calendar_rolls() -> None:
+    native = Plan(due_topic=INTERVAL.due_topic, subscriptions=("s",), scheme=Native())
+    with AdminClient("http://localhost:1") as admin:
+        with pytest.raises(TypeError, match="Native"):
+            roll(admin, native, START_MS)
+        with pytest.raises(TypeError, match="Native"):
+            CalendarRoller(admin, native, SystemClock())

@@ -1,13 +1,16 @@
-"""Which entries are looked at, how many at once, and what a sample says about the whole."""
+"""Which entries are looked at, how many at once, batches, and what a sample says about the whole."""
 
 from __future__ import annotations
 
 import json
 import random
+import struct
 import threading
 import tracemalloc
 from collections import Counter
-from itertools import combinations, count
+from collections.abc import Callable
+from contextlib import suppress
+from itertools import combinations
 from typing import TYPE_CHECKING, Any
 
 import httpx
@@ -16,30 +19,34 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from timewheel.broker.admin.client import AdminClient
-from timewheel.broker.admin.entries import StoredEntry
+from timewheel.broker.admin.entries import BatchedMessage, BatchGarbled, StoredEntry, messages_of_batch
+from timewheel.broker.admin.topics import MAX_UNANSWERED, Topics
 from timewheel.client.positions import EntryPosition
 from timewheel.core.envelope import Envelope
-from timewheel.core.errors import AdminDenied, AdminUnreachable
+from timewheel.core.errors import AdminDenied, AdminError, AdminMissing, AdminUnreachable
+from timewheel.inspect.entries import Entries, Run
 from timewheel.inspect.errors import NothingToSample
 from timewheel.inspect.sample import (
+    COLUMNS,
     IN_FLIGHT,
     MAX_SAMPLES,
+    NOTE,
     Sample,
     SampledEntry,
-    Stretch,
     draw,
-    places_of,
+    figures_of,
+    half_gini,
     sample,
     sampled,
+    write_sample,
 )
-from timewheel.inspect.sample_figures import COLUMNS, NOTE, figures_of, half_gini, write_sample
 from timewheel.spark_planner.history.columns import HISTORY_COLUMNS
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 TOPIC = "persistent://acme/crm/reminders"
-STRETCHES = [Stretch("a", 5, 3), Stretch("a", 9, 1), Stretch("b", 2, 2)]
+STORED = [("a", Run(5, 0, 2)), ("a", Run(9, 0, 0)), ("b", Run(2, 0, 1))]
 
 
 def entry(publish_ms: int, delay_ms: int = 0, **facts: Any) -> SampledEntry:
@@ -70,16 +77,8 @@ def a_sample(*entries: SampledEntry, population: int, unread: int = 0) -> Sample
 
 
 def test_all_numbers_lead_to_all_entries_once() -> None:
-    places = list(places_of(range(6), STRETCHES))
-
-    expected = [(s.topic, EntryPosition(s.ledger, index)) for s in STRETCHES for index in range(s.entries)]
-    assert places == expected
-
-
-def test_places_are_drawn_up_one_at_a_time() -> None:
-    endless = places_of((number % 6 for number in count()), STRETCHES)
-
-    assert next(endless).topic == "a"
+    expected = [(topic, EntryPosition(run.ledger, index)) for topic, run in STORED for index in range(run.entries)]
+    assert list(Entries(STORED).places()) == expected
 
 
 @given(population=st.integers(0, 300), samples=st.integers(1, 300), seed=st.integers())
@@ -422,3 +421,137 @@ def test_the_file_has_the_planners_columns_and_says_what_it_is(tmp_path: Path) -
     }
     assert {name: note[name] for name in asked} == asked
     assert note["scale"] == 5
+
+
+FOUND: Any = object()
+
+
+class Source:
+    """Gives what it is told to, once each, and then no answer."""
+
+    def __init__(self) -> None:
+        self.next: list[Any] = []
+
+    def entry(self, topic: str, _: EntryPosition) -> Any:
+        given = self.next.pop(0) if self.next else AdminUnreachable(f"READ {topic}", "timed out", sent=True)
+        if isinstance(given, Exception):
+            raise given
+        return given
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+def looking() -> tuple[Source, Callable[[], Any]]:
+    source, http = Source(), None
+    topics = Topics(http, source)  # type: ignore[arg-type]
+    return source, lambda: topics.entry(TOPIC, EntryPosition(1, 2))
+
+
+def unanswered(inspect: Callable[[], Any], times: int) -> None:
+    for _ in range(times):
+        with pytest.raises(AdminError, match="the entry cannot be read: timed out") as caught:
+            inspect()
+        assert not isinstance(caught.value, AdminUnreachable)
+
+
+def test_so_many_looks_in_a_row_without_an_answer_are_no_entry_s_trouble() -> None:
+    _, inspect = looking()
+    unanswered(inspect, MAX_UNANSWERED - 1)
+    with pytest.raises(AdminUnreachable):
+        inspect()
+
+
+@pytest.mark.parametrize("answer", [FOUND, AdminMissing(404, "READ", "none"), AdminError(200, "READ", "does not open")])
+def test_any_answer_shows_that_the_broker_is_there(answer: Any) -> None:
+    source, inspect = looking()
+    for _ in range(3):
+        unanswered(inspect, MAX_UNANSWERED - 1)
+        source.next = [answer]
+        if answer is FOUND:
+            assert inspect() is FOUND
+        else:
+            with pytest.raises(type(answer)):
+                inspect()
+
+
+def test_what_was_never_sent_is_told_at_once() -> None:
+    source, inspect = looking()
+    source.next = [AdminUnreachable("READ", "refused", sent=False)]
+    with pytest.raises(AdminUnreachable):
+        inspect()
+
+
+def varint(number: int) -> bytes:
+    found = b""
+    while number >= 0x80:
+        found += bytes([number & 0x7F | 0x80])
+        number >>= 7
+    return found + bytes([number])
+
+
+def field(number: int, value: int | bytes) -> bytes:
+    if isinstance(value, int):
+        return varint(number << 3) + varint(value)
+    return varint(number << 3 | 2) + varint(len(value)) + value
+
+
+def message(payload: bytes, properties: dict[str, str], key: str | None, more: bytes = b"") -> bytes:
+    """As `SingleMessageMetadata` of PulsarApi.proto says: properties 1, partition_key 2, payload_size 3."""
+    metadata = b"".join(
+        field(1, field(1, name.encode()) + field(2, value.encode())) for name, value in properties.items()
+    )
+    metadata += b"" if key is None else field(2, key.encode())
+    metadata += field(3, len(payload)) + more
+    return struct.pack(">I", len(metadata)) + metadata + payload
+
+
+PROPERTIES = st.dictionaries(st.text(max_size=20), st.text(max_size=300), max_size=4)
+
+
+@given(st.lists(st.tuples(st.binary(max_size=300), PROPERTIES, st.none() | st.text(max_size=20)), max_size=5))
+def test_what_was_put_into_a_batch_comes_out(messages: list[tuple[bytes, dict[str, str], str | None]]) -> None:
+    # Other fields are skipped: event_time 5, sequence_id 8, a fixed64 and a fixed32 of a later version.
+    more = field(5, 1_700_000_000_000) + field(8, 300) + varint(40 << 3 | 1) + b"8" * 8 + varint(41 << 3 | 5) + b"4" * 4
+    batch = b"".join(message(*one, more) for one in messages)
+
+    assert tuple(messages_of_batch(batch, len(messages))) == tuple(
+        BatchedMessage(properties=properties, partition_key=key, payload_bytes=len(payload), payload=payload)
+        for payload, properties, key in messages
+    )
+
+
+@pytest.mark.parametrize(
+    "batch",
+    [
+        b"",
+        b"\0\0\0\xff",  # metadata longer than what is there, and empty
+        message(b"payload", {"a": "b"}, None)[:-1],
+        struct.pack(">I", 2) + bytes([1 << 3 | 3, 0]),  # a kind that protobuf has no longer
+        struct.pack(">I", 12) + b"\xff" * 12,  # a number without an end
+        struct.pack(">I", 4) + field(2, b"\xff\xff"),  # no text
+    ],
+)
+def test_what_is_no_batch_is_told(batch: bytes) -> None:
+    with pytest.raises(BatchGarbled):
+        list(messages_of_batch(batch, 1))
+
+
+@given(st.binary(max_size=60), st.integers(0, 3))
+def test_no_bytes_do_more_harm_than_that(batch: bytes, count: int) -> None:
+    with suppress(BatchGarbled):
+        assert len(list(messages_of_batch(batch, count))) == count
+
+
+def test_a_null_value_has_no_size() -> None:
+    (found,) = messages_of_batch(struct.pack(">I", 11) + field(3, (1 << 64) - 1), 1)
+
+    assert (found.payload_bytes, found.payload) == (0, b"")
+
+
+def test_an_absurd_count_costs_what_its_bytes_hold() -> None:
+    found = messages_of_batch(message(b"payload", {}, None), (1 << 31) - 1)
+
+    assert next(found).payload == b"payload"
+    with pytest.raises(BatchGarbled):
+        next(found)

@@ -1,19 +1,33 @@
-"""From the brokers' JSON to values; what the brokers really answer is in tests/broker/test_admin.py."""
+"""From the brokers' JSON, names and settings to values; what brokers really answer is in tests/broker/test_admin.py."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
+from urllib.parse import unquote, unquote_plus
 
 import httpx
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
+from tests.core.test_tokens import token_of
+from timewheel.broker.admin.client import AdminClient
 from timewheel.broker.admin.entries import read_entry
-from timewheel.broker.admin.internals import CursorStats, read_internal_stats
-from timewheel.broker.admin.stats import read_partitioned_stats, read_topic_stats, stats_query
+from timewheel.broker.admin.http import MAX_REASON_CHARACTERS, error_of
+from timewheel.broker.admin.names import namespace_path, subscription_of, subscription_path, tenant_path, topic_path
+from timewheel.broker.admin.stats import (
+    CursorStats,
+    read_internal_stats,
+    read_partitioned_stats,
+    read_topic_stats,
+    stats_query,
+)
 from timewheel.client.positions import EntryPosition
-from timewheel.core.errors import AdminError
+from timewheel.core.broker_profile import BrokerProfile
+from timewheel.core.errors import AdminDenied, AdminError, AdminMissing, BadName
+from timewheel.hooks import Event
+from timewheel.inspect.profile import profile_of
 
 
 def cursor(acked_text: str) -> CursorStats:
@@ -166,3 +180,187 @@ def test_what_a_producer_wrote_and_cannot_be_read_is_an_error_of_that_entry(odd:
 
     with pytest.raises(AdminError, match=r"GET /entry/2 failed .200.: the entry cannot be read"):
         read_entry(answer)
+
+
+parts = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="/"), min_size=1).filter(
+    lambda part: part not in {".", ".."}
+)
+
+
+@given(tenant=parts, namespace=parts, local=parts)
+def test_a_topic_keeps_its_four_segments_whatever_its_name_holds(tenant: str, namespace: str, local: str) -> None:
+    url = httpx.URL("http://broker:8080/admin/v2" + topic_path(f"persistent://{tenant}/{namespace}/{local}") + "/stats")
+
+    segments = url.raw_path.decode().split("/")
+
+    assert [unquote(segment) for segment in segments] == [
+        "", "admin", "v2", "persistent", tenant, namespace, local, "stats"
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("make", [tenant_path, lambda name: subscription_path("persistent://a/b/c", name)])
+def test_half_of_a_character_is_in_no_name(make: Callable[[str], str]) -> None:
+    with pytest.raises(BadName, match="lone surrogate"):
+        make("a\ud800b")
+
+
+@example(subscription="a+b")
+@example(subscription="a%2Fb")
+@given(
+    subscription=st.text(st.characters(exclude_categories=["Cs"]), min_size=1).filter(lambda s: s not in {".", ".."})
+)
+def test_a_subscription_survives_the_two_unquotings_of_the_broker(subscription: str) -> None:
+    url = httpx.URL("http://broker:8080/admin/v2" + subscription_path("persistent://a/b/c", subscription))
+
+    last = url.raw_path.decode().split("/")[-1]
+
+    assert unquote_plus(unquote(last)) == subscription  # once by the web server, once by the broker's URLDecoder
+
+
+@pytest.mark.parametrize(
+    ("cursor", "subscription"),
+    [
+        ("billing", "billing"),
+        # As 4.0.7 and 4.2.4 list them.
+        ("a%3Ab%2Fc+d%25%C3%A9", "a:b/c d%é"),
+        ("a%2Bb", "a+b"),
+        ("a%253Ab", "a%3Ab"),
+        ("x%7Ey*z", "x~y*z"),
+        ("pulsar.dedup", "pulsar.dedup"),
+        ("__compaction", "__compaction"),
+        # No encoding of anything: plain names of readers.
+        ("rr:x-reader-fec1df495b", "rr:x-reader-fec1df495b"),
+        ("a%3ab", "a%3ab"),
+        ("50%", "50%"),
+        ("%FF", "%FF"),
+    ],
+)
+def test_a_cursor_is_its_subscriptions(cursor: str, subscription: str) -> None:
+    assert subscription_of(cursor) == subscription
+
+
+@pytest.mark.parametrize(
+    "topic",
+    [
+        "reminders",
+        "acme/crm/reminders",
+        "persistent://acme/crm",
+        "persistent://acme/crm/a/b",
+        "persistent://acme/crm/",
+        "persistent://acme//reminders",
+        "persistent://acme/crm/..",  # would be a call about the namespace
+        "persistent://acme/../x",
+        "kafka://acme/crm/reminders",
+        "",
+    ],
+)
+def test_what_is_no_full_topic_name_is_refused_by_name(topic: str) -> None:
+    with pytest.raises(BadName) as refused:
+        topic_path(topic)
+
+    assert refused.value.name == topic
+    assert refused.value.kind == "topic"
+
+
+@pytest.mark.parametrize("namespace", ["acme", "acme/crm/x", "acme/", "/crm", "acme/..", "persistent://acme/crm"])
+def test_what_is_no_namespace_is_refused(namespace: str) -> None:
+    with pytest.raises(BadName):
+        namespace_path(namespace)
+
+
+@pytest.mark.parametrize("tenant", ["", ".", "..", "a/b"])
+def test_what_is_no_tenant_is_refused(tenant: str) -> None:
+    with pytest.raises(BadName):
+        tenant_path(tenant)
+
+
+@pytest.mark.parametrize("subscription", ["", ".", ".."])  # ".." would make a delete one of the topic
+def test_a_subscription_that_would_lead_elsewhere_is_refused(subscription: str) -> None:
+    with pytest.raises(BadName):
+        subscription_path("persistent://a/b/c", subscription)
+
+
+TOPIC_CALL = "POST /admin/v2/persistent/acme/crm/reminders/messageTTL"
+
+
+@pytest.mark.parametrize(
+    ("status", "kind", "builtin"),
+    [(401, AdminDenied, PermissionError), (403, AdminDenied, PermissionError), (404, AdminMissing, LookupError)],
+)
+def test_the_error_says_whose_fault_by_its_type(status: int, kind: type, builtin: type) -> None:
+    error = error_of(httpx.Response(status, json={"reason": "because"}), TOPIC_CALL, None)
+
+    assert isinstance(error, kind)
+    assert isinstance(error, builtin)
+    assert (error.status, error.endpoint) == (status, TOPIC_CALL)
+
+
+def test_a_denial_names_endpoint_role_and_what_would_be_needed() -> None:
+    text = str(
+        error_of(httpx.Response(403, json={"reason": "Don't have permission"}), TOPIC_CALL, token_of({"sub": "bob"}))
+    )
+
+    assert TOPIC_CALL in text
+    assert "Don't have permission" in text
+    assert "the token's role is 'bob'" in text
+    assert "an admin of tenant 'acme'" in text
+
+
+def test_a_denial_on_the_brokers_themselves_asks_for_a_superuser() -> None:
+    error = error_of(httpx.Response(401, text=""), "GET /admin/v2/brokers/configuration/runtime", None)
+
+    assert "no token was sent" in error.reason
+    assert "superuser" in error.reason
+
+
+def test_a_denial_says_how_long_the_token_is_valid() -> None:
+    expired = token_of({"sub": "bob", "exp": 1_700_000_000})
+
+    error = error_of(httpx.Response(401, text=""), TOPIC_CALL, expired)
+
+    assert "the token's role is 'bob', valid until 2023-11-14 22:13:20Z" in error.reason
+
+
+def test_of_a_stack_trace_only_the_message_remains() -> None:
+    # As 4.0.7 and 4.2.4 answer when an entry is asked for that is not written yet.
+    trace = (
+        "\n --- An unexpected error occurred in the server ---\n\n"
+        "Message: LastConfirmedEntry is 97:1 when reading entry 2\n\n"
+        "Stacktrace:\n\norg.apache.bookkeeper.mledger.ManagedLedgerException: LastConfirmedEntry is 97:1\n\tat x.y(Z)"
+    )
+
+    error = error_of(httpx.Response(500, json={"reason": trace}), TOPIC_CALL, None)
+
+    assert type(error) is AdminError
+    assert error.reason == "LastConfirmedEntry is 97:1 when reading entry 2"
+
+
+@pytest.mark.parametrize(
+    ("response", "reason"),
+    [
+        (httpx.Response(405, html="<html><h2>HTTP ERROR 405</h2></html>"), "Method Not Allowed"),
+        (httpx.Response(503, text="try later"), "try later"),
+        (httpx.Response(503, json=["odd"]), '["odd"]'),
+        (httpx.Response(503), "Service Unavailable"),
+        (httpx.Response(500, json={"reason": "x" * 5_000}), "x" * MAX_REASON_CHARACTERS + "..."),
+    ],
+)
+def test_every_answer_yields_a_short_reason(response: httpx.Response, reason: str) -> None:
+    assert error_of(response, TOPIC_CALL, None).reason == reason
+
+
+@pytest.mark.parametrize(("version", "line"), [("4.0.7", "4.0"), ("4.2.4", "4.2"), ("5.0.0", "5.0")])
+def test_a_role_that_may_not_read_settings_gets_the_versions_defaults_and_a_warning(version: str, line: str) -> None:
+    def answer(request: httpx.Request) -> httpx.Response:
+        if request.url.path.endswith("/brokers/version"):
+            return httpx.Response(200, text=version)
+        return httpx.Response(403, json={"reason": "not a superuser"})
+
+    events: list[Event] = []
+    with AdminClient("http://b:1", transport=httpx.MockTransport(answer), hooks=(events.append,)) as admin:
+        profile = profile_of(admin)
+
+    assert profile.name == version
+    assert profile.gap_limit_ranges == BrokerProfile.named(line).gap_limit_ranges
+    assert profile.ack_format == BrokerProfile.named(line).ack_format
+    assert [event.name for event in events] == ["broker_configuration_denied"]

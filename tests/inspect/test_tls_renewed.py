@@ -24,10 +24,9 @@ from timewheel.broker.admin.http import AdminHttp, tls_context
 from timewheel.broker.protocol.dialing import Dialer
 from timewheel.broker.protocol.errors import BrokerLost
 from timewheel.cli.connecting import Access
-from timewheel.client.tls_reader import TlsReader
-from timewheel.core.connection import DEFAULTS, Connection, OAuth2
+from timewheel.client.credentials import TlsReader
+from timewheel.core.connection import DEFAULTS, Connection, OAuth2, Secret
 from timewheel.core.errors import AdminUnreachable, TokenNotGiven
-from timewheel.core.secret import Secret
 
 TOPIC = "persistent://public/default/t"
 TIMEOUT_S = 20.0

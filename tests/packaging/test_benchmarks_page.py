@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks import __main__ as command
-from benchmarks.page import HEAD, merged, sections, title
+from benchmarks.result import HEAD, merged, sections, title
 
 
 def test_a_section_that_is_asked_again_is_replaced_and_the_others_stay() -> None:

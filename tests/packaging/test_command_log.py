@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.processes import ran
 from timewheel.cli.connecting import read_line
 from timewheel.testing.ports import free_ports
 
@@ -32,7 +33,7 @@ logging.getLogger("httpx").warning("slow")
 
 def _logged(*options: str) -> str:
     command = [sys.executable, "-c", LOGGING, *options]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    done = ran(command, check=True)
     assert done.stdout == ""
     return done.stderr
 
@@ -84,7 +85,7 @@ except ValueError:
 @pytest.mark.parametrize("log_format", ["CONSOLE", "JSON"])
 def test_what_others_chose_moves_no_terminal_and_forges_no_line(log_format: str) -> None:
     code = HOSTILE.format(format=log_format)
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    done = ran([sys.executable, "-c", code], check=True)
 
     assert all(line.isprintable() for line in done.stderr.splitlines())
     assert "\nforged line" not in done.stderr
@@ -143,7 +144,7 @@ with client_log() as log:
 def test_the_clients_own_errors_are_records_of_the_logger_pulsar() -> None:
     (port,) = free_ports(1)
     command = [sys.executable, "-c", CLIENT, f"pulsar://127.0.0.1:{port}", "%(name)s %(levelname)s %(place)s"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    done = ran(command, check=True)
 
     assert done.stdout == ""
     assert {line.partition(":")[0] for line in done.stderr.splitlines()} == {
@@ -155,7 +156,7 @@ def test_the_clients_own_errors_are_records_of_the_logger_pulsar() -> None:
 def test_a_command_without_a_log_keeps_the_clients_own_errors_off_the_terminal() -> None:
     (port,) = free_ports(1)
     command = [sys.executable, "-c", CLIENT, f"pulsar://127.0.0.1:{port}"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    done = ran(command, check=True)
 
     assert (done.stdout, done.stderr) == ("", "")
 

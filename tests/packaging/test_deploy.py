@@ -8,7 +8,6 @@ import json
 import re
 import shlex
 import shutil
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,6 +21,7 @@ import yaml
 
 from tests.support import overlay
 from tests.support.checkout import ROOT, files
+from tests.support.processes import ran
 from timewheel.cli.app import app
 from timewheel.cli.relay_processes import GRACE_MS
 from timewheel.core.connection_file import load_connection
@@ -157,7 +157,7 @@ def built(name: str | Path) -> list[dict[str, Any]]:
     if shutil.which("kubectl") is None:
         return []
     command = ["kubectl", "kustomize", str(KUBERNETES_FOLDER / name)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    done = ran(command)
     assert done.returncode == 0, done.stderr
     return list(yaml.safe_load_all(done.stdout))
 
@@ -369,7 +369,7 @@ def test_the_units_are_ones_for_systemd(tmp_path: Path) -> None:
             instance.write_text(re.sub("/opt/timewheel/bin/(timewheel|python)", sys.executable, path.read_text()))
             there.append(instance)
     command = ["systemd-analyze", "verify", "--man=no", *map(str, there)]
-    checked = subprocess.run(command, capture_output=True, text=True, check=False)
+    checked = ran(command)
     ours = [line for line in checked.stderr.splitlines() if "timewheel" in line]
     assert (checked.returncode, ours) == (0, []), checked.stderr
 
@@ -435,9 +435,7 @@ def test_the_steps_of_the_build_make_the_command(containerfile: Containerfile, t
     (step,) = containerfile.values(containerfile.build, "RUN")
     step = step.replace("/opt/timewheel", str(target)).replace("/src/", f"{source}/").replace("--no-cache-dir", "")
     step = re.sub(r"^python ", f"{sys.executable} ", step)
-    done = subprocess.run(["sh", "-ec", step], cwd=source, capture_output=True, text=True, timeout=240, check=False)
+    done = ran(["sh", "-ec", step], cwd=source, timeout=240)
     assert done.returncode == 0, done.stdout + done.stderr
-    ran = subprocess.run(
-        [str(target / "bin" / "timewheel"), "relay", "--help"], capture_output=True, text=True, check=False
-    )
-    assert (ran.returncode, "Usage: timewheel relay" in ran.stdout) == (0, True), ran.stderr
+    ended = ran([str(target / "bin" / "timewheel"), "relay", "--help"])
+    assert (ended.returncode, "Usage: timewheel relay" in ended.stdout) == (0, True), ended.stderr

@@ -136,4 +136,4 @@ def test_no_page_installs_from_an_index_that_has_no_timewheel_and_each_extra_is_
     assert len(shown) > 10
     assert [line for line in shown if "pulsar-timewheel" in line] == []
     extras = [name for line in shown for named in re.findall(r"\[([\w,]+)\]['\"]", line) for name in named.split(",")]
-    assert {"planner", "metrics", "otel", "redis", "sql", "testing"} <= set(extras) <= declared.keys()
+    assert {"cli", "planner", "metrics", "otel", "redis", "sql", "testing"} <= set(extras) <= declared.keys()

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.support import distribution
 from tests.support.checkout import package_folders, project
 from tests.support.processes import ran
 
@@ -47,7 +49,7 @@ print(json.dumps({
 def _run(command: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
     """Run outside of the checkout with an empty home, so that nothing but the wheel can be found or written to."""
     home = folder / "home"
-    home.mkdir()
+    home.mkdir(exist_ok=True)
     return ran(command, cwd=folder, env={"HOME": str(home), "PATH": "/usr/bin:/bin", "COLUMNS": "100"})
 
 
@@ -56,6 +58,30 @@ def _import(python: Path, folder: Path, *names: str) -> dict[str, Any]:
     assert done.returncode == 0, done.stderr
     found: dict[str, Any] = json.loads(done.stdout)
     return found
+
+
+@pytest.fixture(scope="session")
+def sdk_python(built: distribution.Distribution, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the Python of a new environment with only the wheel, and no extra."""
+    return distribution.install(built.wheel, tmp_path_factory.mktemp("sdk") / "venv")
+
+
+def test_a_service_needs_no_extra_and_the_command_names_its_own(
+    sdk_python: Path, tmp_path: Path, say: Callable[[object], None]
+) -> None:
+    loaded = set(_import(sdk_python, tmp_path, *SDK, "timewheel.relay")["loaded"])
+    assert loaded & {"httpx", "rich", "typer", "tenacity"} == set()
+
+    done = _run([str(sdk_python.parent / "timewheel"), "gaps", "public/default"], tmp_path)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == (
+        "error: the command timewheel needs cramjam, google-crc32c, httpx, rich, tenacity, typer, which this line "
+        f"installs: {sdk_python} -m pip install 'cramjam>=2.8' 'google-crc32c>=1.5' httpx rich tenacity typer\n"
+    )
+    done = _run([str(sdk_python), "-c", "import timewheel.provision"], tmp_path)
+    assert "ExtraMissing: the admin API's client needs cramjam, " in done.stderr
+    site = sdk_python.parent.parent / "lib"
+    say(f"installed without extras: {sum(path.stat().st_size for path in site.rglob('*.*')) / 1e6:.0f} MB")
 
 
 def test_the_command_helps(clean_python: Path, tmp_path: Path) -> None:

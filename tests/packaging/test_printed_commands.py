@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.support.checkout import ROOT
-from tests.support.commands_table import commands
+from tests.support.tables import commands
 
 FOLDERS = ("timewheel", "producers", "consumers", "spark_planner")
 COMMANDS = dict(commands())

@@ -12,9 +12,8 @@ import pytest
 from tests.support.processes import ran
 from timewheel.cli.connecting import Access, ConnectionOptions
 from timewheel.cli.planning import ProfileOptions
-from timewheel.core.cancel_policy import Cancel
 from timewheel.core.durations import DAY_MS
-from timewheel.core.plan import Plan, Tiered
+from timewheel.core.plan import Cancel, Plan, Tiered
 from timewheel.core.planfile import save_plan
 from timewheel.errors import BadConnection, BrokerLost, BrokerUnreachable, TimewheelError
 from timewheel.testing.ports import free_ports

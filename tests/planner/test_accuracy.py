@@ -40,8 +40,7 @@ def rows_of(name: str) -> int:
 
 
 @pytest.fixture(
-    scope="module",
-    params=[pytest.param(name, marks=SHORT.get(name, [pytest.mark.proof])) for name in ROWS],
+    scope="module", params=[pytest.param(name, marks=SHORT.get(name, [pytest.mark.proof])) for name in ROWS]
 )
 def workload(spark: SparkSession, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Workload:
     name: str = request.param

@@ -1,4 +1,4 @@
-"""How far the steady state may be from what a continuation shows, on a process whose steady state is known."""
+"""A history that is too short: when the topic is full, and the band that holds what it comes to."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 from tests.conftest import Evidence
 from tests.support.exact_play import native_peak
-from timewheel.core.durations import DAY_MS
+from timewheel.core.durations import DAY_MS, HOUR_MS, MINUTE_MS
 from timewheel.core.plan import Plan
 from timewheel.spark_planner.extrapolation import ConfidenceInterval, confidence, continuation, days_of, warm_up
 from timewheel.spark_planner.history.generate import START_MS
@@ -134,3 +134,84 @@ def test_of_fewer_than_three_days_nothing_is_said(days: int) -> None:
 def test_where_no_gap_is_there_is_no_band() -> None:
     sent_ms = START_MS + np.arange(7 * A_DAY) * (DAY_MS // A_DAY)
     assert banded(sent_ms, sent_ms + 30 * DAY_MS)[1] is None
+
+
+def sent_for(days: int, delays_ms: np.ndarray) -> Cells:
+    sent_ms = START_MS + np.sort(np.random.default_rng(days).integers(0, days * DAY_MS, days * A_DAY))
+    return Cells.of_timers(sent_ms, sent_ms + delays_ms[: len(sent_ms)])
+
+
+def uniform(days: int, longest_ms: int) -> Cells:
+    return sent_for(days, np.random.default_rng(1).integers(0, longest_ms, days * A_DAY))
+
+
+def counted(due_ms: np.ndarray, at_ms: int, sent_ms: np.ndarray) -> tuple[int, int]:
+    """(waiting, native gaps) at a moment, by the definition."""
+    here = due_ms[sent_ms <= at_ms]
+    return int((here > at_ms).sum()), int(((here[1:] <= at_ms) & (here[:-1] > at_ms)).sum())
+
+
+@pytest.mark.parametrize("days", [2, 7, 14, 26])
+def test_thirty_days_of_delays_in_a_shorter_history(days: int) -> None:
+    found = warm_up(uniform(days, 30 * DAY_MS))
+    assert found is not None
+    # 4,000 a day, uniform over 30 days: 15 days' sends wait, and a sixth of 30 days' are gaps.
+    assert found.pending == pytest.approx(60_000, rel=0.02)
+    assert found.gaps == pytest.approx(20_000, rel=0.02)
+
+
+def test_it_is_what_a_long_history_comes_to() -> None:
+    rng = np.random.default_rng(3)
+    days, kinds = 100, rng.random(100 * A_DAY)
+    delays_ms = np.where(kinds < 0.5, rng.exponential(2 * DAY_MS, len(kinds)), rng.integers(0, 20 * DAY_MS, len(kinds)))
+    delays_ms = np.where(kinds > 0.8, 10 * DAY_MS, delays_ms).astype(np.int64)
+    sent_ms = START_MS + np.sort(rng.integers(0, days * DAY_MS, len(kinds)))
+    moments = [START_MS + day * DAY_MS for day in range(40, 100, 3)]
+    waiting, gaps = np.mean([counted(sent_ms + delays_ms, at_ms, sent_ms) for at_ms in moments], axis=0)
+    is_early = sent_ms < START_MS + 5 * DAY_MS
+    found = warm_up(Cells.of_timers(sent_ms[is_early], (sent_ms + delays_ms)[is_early]))
+    assert found is not None
+    assert found.pending == pytest.approx(waiting, rel=0.03)
+    assert found.gaps == pytest.approx(gaps, rel=0.03)
+
+
+@pytest.mark.parametrize(
+    ("days", "longest_ms"), [(60, 30 * DAY_MS), (28, 30 * DAY_MS), (10, 7 * DAY_MS), (1, 23 * HOUR_MS)]
+)
+def test_a_history_in_which_the_topic_fills_up_needs_nothing(days: int, longest_ms: int) -> None:
+    assert warm_up(uniform(days, longest_ms)) is None
+
+
+def test_a_topic_is_full_when_one_percent_of_what_waits_is_missing() -> None:
+    # Uniform over W: what waits longer than T is (W - T) ** 2 / 2 W of W / 2, so T is nine tenths of W.
+    found = warm_up(uniform(7, 30 * DAY_MS))
+    assert found is not None
+    assert found.warm_up_ms == pytest.approx(27 * DAY_MS, rel=0.01)
+    # Exponential with a mean of ten days: exp(-T / 10) = 0.01.
+    found = warm_up(sent_for(20, np.random.default_rng(1).exponential(10 * DAY_MS, 20 * A_DAY).astype(np.int64)))
+    assert found is not None
+    assert found.warm_up_ms == pytest.approx(46 * DAY_MS, rel=0.02)
+
+
+def test_a_few_timers_of_years_do_not_make_a_history_short() -> None:
+    delays_ms = np.random.default_rng(1).integers(0, DAY_MS, 10 * A_DAY)
+    delays_ms[::40_000] = 100 * DAY_MS
+    assert warm_up(sent_for(10, delays_ms)) is None
+
+
+def test_a_burst_of_a_minute_is_no_rate() -> None:
+    sent_ms = START_MS + np.arange(60_000)
+    due_ms = sent_ms + np.random.default_rng(1).integers(0, 8 * HOUR_MS, 60_000)
+    assert int(sent_ms[-1] - sent_ms[0]) < MINUTE_MS
+    found = warm_up(Cells.of_timers(sent_ms, due_ms))
+    assert found is not None
+    assert not found.has_rate
+    assert (found.history_ms, found.pending, found.gaps) == (59_999, 0, 0)
+    assert found.warm_up_ms == pytest.approx(8 * HOUR_MS, rel=0.15), "99 % of what will wait does by then"
+
+
+def test_one_fixed_delay_fills_the_topic_and_leaves_no_gap() -> None:
+    found = warm_up(sent_for(3, np.full(3 * A_DAY, 10 * DAY_MS)))
+    assert found is not None
+    assert found.pending == pytest.approx(10 * A_DAY, rel=0.01)
+    assert found.gaps == pytest.approx(0, abs=1)

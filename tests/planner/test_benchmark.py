@@ -12,8 +12,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from benchmarks import cells, planner
-from benchmarks.footprint import DRIVER, JVM, PYTHON, watched
-from benchmarks.mixture import BEGIN_MS, DAYS, write_mixture
+from benchmarks.planner import BEGIN_MS, DAYS, DRIVER, JVM, PYTHON, watched, write_mixture
 from benchmarks.result import table
 from timewheel.core.durations import DAY_MS
 from timewheel.spark_planner.choice.candidates import candidate_plans

@@ -27,7 +27,7 @@ from timewheel.core.durations import DAY_MS
 from timewheel.core.plan import Native, Plan, Tiered
 from timewheel.core.broker_profile import BrokerProfile
 from timewheel.spark_planner.job import plan_for
-from timewheel.spark_planner.traffic import survey
+from timewheel.spark_planner.job import survey
 from timewheel.spark_planner.history.read import read_history
 
 

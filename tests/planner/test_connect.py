@@ -25,7 +25,7 @@ from pyspark.sql import functions as F
 
 from timewheel.core import DAY_MS, BrokerProfile, Native, Plan, Tiered
 from timewheel.spark_planner import plan_for, read_history, survey
-from timewheel.spark_planner.progress import told
+from timewheel.spark_planner.session import told
 
 spark = SparkSession.builder.remote("local[2]").getOrCreate()
 spark.conf.set("spark.sql.shuffle.partitions", "2")

@@ -1,22 +1,45 @@
-"""Deciding by the count: whatever the estimates say, the cheapest whose counted gaps keep their limit."""
+"""Candidates: what is not priced could not be the cheapest, what is counted wins whatever the estimates say."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
+from types import SimpleNamespace
+from typing import Any
+from unittest.mock import MagicMock
 
 import numpy as np
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from tests.support.workloads import WORKLOADS
 from timewheel.core.broker_profile import BrokerProfile
 from timewheel.core.durations import DAY_MS, HOUR_MS
 from timewheel.core.plan import MAX_PARTITIONS, Calendar, Native, Plan, Scheme, Tiered
-from timewheel.spark_planner.choice.choose import Assessed, assess, decide
-from timewheel.spark_planner.choice.constraints import Constraints
+from timewheel.spark_planner import job as replays_module
+from timewheel.spark_planner.choice.candidates import candidate_plans
+from timewheel.spark_planner.choice.choose import (
+    CHEAPEST,
+    LEAST_AT_ONCE,
+    SPREAD,
+    Assessed,
+    Counts,
+    Screening,
+    assess,
+    at_once_for,
+    coarse_cells,
+    decide,
+    least_cost,
+    rank,
+)
+from timewheel.spark_planner.choice.constraints import GAP_FRACTION, Constraints
 from timewheel.spark_planner.history.keys import EVEN, KeyShares
+from timewheel.spark_planner.job import Deciding, Replays, never_held_ms
+from timewheel.spark_planner.pricing.flow import CLOSE, QUICK
 from timewheel.spark_planner.summary.cells import Cells
 
 BASE = Plan(due_topic="persistent://acme/crm/reminders", subscriptions=("billing",), max_delay_ms=30 * DAY_MS)
@@ -40,6 +63,27 @@ def all_priced() -> dict[Scheme, Assessed]:
 
 
 priced = pytest.fixture(scope="module", name="priced")(all_priced)
+
+
+class Asked(Counts):
+    """Counts of a world; candidates that wait are priced two at a time, once their least cost asks for it."""
+
+    def __init__(self, world: World, known: Sequence[Assessed], waiting: Sequence[Assessed] = ()) -> None:
+        super().__init__(list(known), LIMITS, world.keys)
+        self._world, self._waiting = world, list(waiting)
+
+    def count(self, plans: Sequence[Plan], allowed: int) -> list[int]:
+        assert allowed == ALLOWED
+        self._world.asked += plans
+        return [self._world.gaps(plan) for plan in plans]
+
+    def assess(self, plan: Plan) -> Assessed:
+        return self._world.at(plan.scheme, plan.partitions)
+
+    def further(self, below: float) -> list[Assessed]:
+        found = [one for one in self._waiting if self._world.least_cost(one) < below][:2]
+        self._waiting = [one for one in self._waiting if one not in found]
+        return found
 
 
 @dataclass
@@ -89,20 +133,8 @@ class World:
     def gaps(self, plan: Plan) -> int:
         return math.ceil(self.true[plan.scheme] * self.keys.fullest(plan.partitions))
 
-    def count(self, plans: Sequence[Plan]) -> list[int]:
-        self.asked += plans
-        return [self.gaps(plan) for plan in plans]
-
     def decided(self, at_once: int = 3) -> Assessed | None:
-        found = decide(
-            self.candidates(),
-            LIMITS,
-            allowed=ALLOWED,
-            count=self.count,
-            assess=lambda plan: self.at(plan.scheme, plan.partitions),
-            keys=self.keys,
-            at_once=at_once,
-        )
+        found = decide(Asked(self, self.candidates()), ALLOWED, at_once)
         assert dict(found.counted) == {plan: self.gaps(plan) for plan in self.asked}
         assert len(self.asked) == len(set(self.asked)), "nothing is counted twice"
         return found.winner
@@ -110,23 +142,7 @@ class World:
     def decided_with_more(self, at_first: int) -> Assessed | None:
         """Only so many are priced at first, the others when their least cost asks for it: that of one partition."""
         ranked = sorted(self.candidates(), key=self.least_cost)
-        waiting = ranked[at_first:]
-
-        def further(below: float) -> list[Assessed]:
-            found = [one for one in waiting if self.least_cost(one) < below][:2]
-            for one in found:
-                waiting.remove(one)
-            return found
-
-        return decide(
-            ranked[:at_first],
-            LIMITS,
-            allowed=ALLOWED,
-            count=self.count,
-            assess=lambda plan: self.at(plan.scheme, plan.partitions),
-            further=further,
-            at_once=3,
-        ).winner
+        return decide(Asked(self, ranked[:at_first], ranked[at_first:]), ALLOWED, at_once=3).winner
 
     def least_cost(self, one: Assessed) -> float:
         return self.at(one.evaluation.plan.scheme, 1).cost_writes_per_second
@@ -273,37 +289,20 @@ def test_where_the_law_is_right_little_is_counted(priced: dict[Scheme, Assessed]
 
 def test_what_breaks_another_limit_is_not_counted(priced: dict[Scheme, Assessed]) -> None:
     world = World(priced, dict.fromkeys(SCHEMES, 100.0), dict.fromkeys(SCHEMES, 100.0))
-    found = decide(
-        [replace(one, broken=("hops_max",)) for one in world.candidates()],
-        LIMITS,
-        allowed=ALLOWED,
-        count=world.count,
-        assess=lambda plan: world.at(plan.scheme, plan.partitions),
-    )
+    broken = [replace(one, broken=("hops_max",)) for one in world.candidates()]
+    found = decide(Asked(world, broken), ALLOWED)
     assert found.winner is None
     assert not world.asked
 
 
 def test_partitions_that_do_not_help_are_not_tried_on_and_on(priced: dict[Scheme, Assessed]) -> None:
     # All native timers have one key; tiers are enough on one partition.
-    true = dict.fromkeys(SCHEMES, 500.0)
-    world = World(priced, {**true, Native(): 9_000.0}, {**true, Native(): 9_000.0})
-    asked: list[Plan] = []
-
-    def count(plans: Sequence[Plan]) -> list[int]:
-        asked.extend(plans)
-        return [9_000 if plan.scheme == Native() else world.gaps(plan) for plan in plans]
-
-    found = decide(
-        world.candidates(),
-        LIMITS,
-        allowed=ALLOWED,
-        count=count,
-        assess=lambda plan: world.at(plan.scheme, plan.partitions),
-    )
-    assert found.winner is not None
-    assert found.winner.evaluation.plan.scheme != Native()
-    assert sum(plan.scheme == Native() for plan in asked) <= 2
+    gaps = {**dict.fromkeys(SCHEMES, 500.0), Native(): 9_000.0}
+    world = Undivided(priced, gaps, gaps, power=0.0)
+    winner = world.decided()
+    assert winner is not None
+    assert winner.evaluation.plan.scheme != Native()
+    assert sum(plan.scheme == Native() for plan in world.asked) <= 2
 
 
 @given(st.lists(st.integers(0, 3 * ALLOWED), min_size=6, max_size=6))
@@ -314,14 +313,240 @@ def test_where_no_partition_can_be_had_the_cheapest_that_needs_none_wins_or_noth
     schemes: list[Scheme] = [scheme for scheme in SCHEMES if not isinstance(scheme, Calendar)]
     priced = [assess(replace(base, scheme=scheme), cells, PROFILE, LIMITS) for scheme in schemes]
     gaps = dict(zip(schemes, true, strict=True))
-    found = decide(
-        priced,
-        LIMITS,
-        allowed=ALLOWED,
-        count=lambda plans: [gaps[plan.scheme] for plan in plans],
-        assess=lambda plan: next(one for one in priced if one.evaluation.plan == plan),
-    )
+    world = World({one.evaluation.plan.scheme: one for one in priced}, {}, {})
+
+    class Unpartitioned(Asked):
+        def count(self, plans: Sequence[Plan], allowed: int) -> list[int]:
+            del allowed
+            return [gaps[plan.scheme] for plan in plans]
+
+        def assess(self, plan: Plan) -> Assessed:
+            return next(one for one in priced if one.evaluation.plan == plan)
+
+    found = decide(Unpartitioned(world, priced), ALLOWED)
     assert {plan.partitions for plan in found.counted} == {0}
     within = [one.cost_writes_per_second for one in priced if gaps[one.evaluation.plan.scheme] <= ALLOWED]
     assert (found.winner is None) is (not within)
     assert found.winner is None or found.winner.cost_writes_per_second == min(within)
+
+
+def _cells(name: str, timers: int, days: int) -> Cells:
+    sent_ms, due_ms = WORKLOADS[name](np.random.default_rng(5), timers, days)
+    return Cells.of_timers(sent_ms, due_ms).bounded(8_000)
+
+
+def _priced(cells: Cells, growth: float) -> dict[Plan, Assessed]:
+    plans = candidate_plans(BASE, int(cells.delay_max_ms.max()))[::3]
+    few = coarse_cells(cells, 2_000)
+    return {plan: assess(plan, few, PROFILE, Constraints(), growth, QUICK) for plan in plans}
+
+
+EVERYDAY = {"mixture", "seasons"}
+
+
+@pytest.fixture(
+    scope="module",
+    params=[pytest.param(name, marks=() if name in EVERYDAY else pytest.mark.short) for name in sorted(WORKLOADS)],
+)
+def history(request: pytest.FixtureRequest) -> tuple[Cells, dict[Plan, Assessed]]:
+    cells = _cells(request.param, 20_000, 3)
+    return cells, _priced(cells, 300.0)
+
+
+def test_no_plan_costs_less_than_its_least_cost(history: tuple[Cells, dict[Plan, Assessed]]) -> None:
+    cells, priced = history
+    for plan, one in priced.items():
+        assert least_cost(plan, cells, Constraints(), 300.0) <= one.cost_writes_per_second
+
+
+def test_what_is_screened_has_the_cheapest_of_all(history: tuple[Cells, dict[Plan, Assessed]]) -> None:
+    cells, priced = history
+    screening = Screening(list(priced), cells, Constraints(), 300.0, priced.__getitem__)
+    screening.until_certain()
+    assert min(screening.priced, key=rank) == min(priced.values(), key=rank)
+    # The cheapest of each scheme is among them whatever it costs: a reader asks for it.
+    assert {type(one.evaluation.plan.scheme) for one in screening.priced} == {type(plan.scheme) for plan in priced}
+    assert [one.evaluation.plan.scheme for one in screening.priced] == [
+        plan.scheme for plan in priced if any(one.evaluation.plan.scheme == plan.scheme for one in screening.priced)
+    ], "in the order of the plans"
+
+
+def test_where_native_delays_do_the_others_are_not_priced() -> None:
+    cells = _cells("mixture", 5_000, 3)
+    plans = candidate_plans(BASE, int(cells.delay_max_ms.max()))
+    asked: list[Plan] = []
+
+    def one(plan: Plan) -> Assessed:
+        asked.append(plan)
+        return assess(plan, coarse_cells(cells, 2_000), PROFILE, Constraints(), 1.0, QUICK)
+
+    screening = Screening(plans, cells, Constraints(), 1.0, one)
+    screening.until_certain()
+    assert min(screening.priced, key=rank).evaluation.plan.scheme == Native()
+    assert len(asked) == len(set(asked)) <= CHEAPEST + SPREAD + 4 < len(plans) / 4
+
+
+def test_further_ones_are_the_cheapest_of_the_rest_and_each_comes_once() -> None:
+    cells = _cells("mixture", 5_000, 3)
+    plans = candidate_plans(BASE, int(cells.delay_max_ms.max()))[::2]
+    bound = partial(least_cost, cells=cells.bounded(2_000), constraints=Constraints())
+    found = _priced(cells, 1.0)
+    some = next(iter(found.values()))
+    screening = Screening(plans, cells, Constraints(), 1.0, dict.fromkeys(plans, some).__getitem__)
+    seen: list[float] = []
+    while more := screening.further(float("inf")):
+        seen.append(len(more))
+    assert sum(seen) == len(plans)
+    assert not screening.further(float("inf"))
+    fresh = Screening(plans, cells, Constraints(), 1.0, dict.fromkeys(plans, some).__getitem__)
+    assert not fresh.further(min(bound(plan) for plan in plans))
+
+
+def test_quick_pricing_says_about_what_close_pricing_says(history: tuple[Cells, dict[Plan, Assessed]]) -> None:
+    cells, _ = history
+    plans = candidate_plans(BASE, int(cells.delay_max_ms.max()))[::40]
+    for plan in plans:
+        quick, close = (
+            assess(plan, cells, PROFILE, Constraints(), 300.0, resolution).evaluation for resolution in (QUICK, CLOSE)
+        )
+        assert quick.peak_gaps == pytest.approx(close.peak_gaps, rel=0.25, abs=0.01 * close.peak_pending + 50)
+        assert quick.written_entries == pytest.approx(close.written_entries, rel=0.1)
+
+
+@pytest.mark.parametrize(("timers", "at_once"), [(0, 20), (2_000_000, 20), (4_000_000, 10), (10**9, LEAST_AT_ONCE)])
+def test_of_a_long_history_fewer_are_counted_at_once(timers: int, at_once: int) -> None:
+    assert at_once_for(timers) == at_once
+
+
+KEPT = 10_000
+TOO_MANY = 50_000
+
+
+class FakeReplays:
+    """Counts the same for a scheme whatever its partitions, as where all timers have one key."""
+
+    def __init__(self, gaps: dict[Any, int], lasts_ms: dict[Any, int] | None = None) -> None:
+        self._lasts_ms = lasts_ms or {}
+        self.traffic = SimpleNamespace(cells=SimpleNamespace(timers=20_000))
+        self._gaps = gaps
+
+    def keys(self) -> KeyShares:
+        return EVEN
+
+    def count(self, plans: Sequence[Plan], refuted_above: float = math.inf) -> list[int]:
+        del refuted_above
+        return [self._gaps.get(plan.scheme, TOO_MANY) for plan in plans]
+
+    def above_ms(self, plan: Plan, gap_count: int) -> int:
+        del gap_count
+        return self._lasts_ms.get(plan.scheme, 0)
+
+    def lasting(self, plan: Plan, gap_count: int, share: float) -> tuple[int, int]:
+        del share
+        return self.above_ms(plan, gap_count), 0
+
+    def counted(self, plans: dict[Plan, int]) -> dict[Plan, int]:
+        return dict(plans)
+
+    def sent_for_less(self, within_ms: int) -> tuple[int, int]:
+        del within_ms
+        return 0, 0
+
+
+def facts(limits: Constraints) -> dict[str, Any]:
+    return {"limits": limits, "growth": 1.0, "profile": SimpleNamespace(gap_limit_ranges=KEPT)}
+
+
+def decided(
+    priced: dict[Any, Assessed],
+    gaps: dict[Any, int],
+    limits: Constraints = LIMITS,
+    later: Sequence[Any] = (),
+    lasts_ms: dict[Any, int] | None = None,
+) -> Assessed:
+    def at(plan: Plan) -> Assessed:
+        found = priced[plan.scheme]
+        few = replace(found.evaluation, plan=plan, peak_gaps_per_topic=100.0, peak_gaps_per_partition=100.0)
+        return replace(found, evaluation=few, broken=())
+
+    def further(below: float) -> list[Assessed]:
+        del below
+        found, waiting[:] = waiting[:2], waiting[2:]
+        return found
+
+    plans = {scheme: one.evaluation.plan for scheme, one in priced.items()}
+    waiting = [at(plans[scheme]) for scheme in later]
+    first = [at(plan) for scheme, plan in plans.items() if scheme not in later]
+    found: Any = SimpleNamespace(
+        priced=first, plans=list(plans.values()), as_it_is=at, further=further, **facts(limits)
+    )
+    replays: Any = FakeReplays(gaps, lasts_ms)
+    winner = Deciding(replays, found).decided().winner
+    assert winner is not None
+    return winner
+
+
+@pytest.mark.parametrize("is_later", [False, True])
+def test_what_was_priced_in_the_first_round_is_known_in_the_second(
+    priced: dict[Any, Assessed], *, is_later: bool
+) -> None:
+    # The dearer of the two has fewer gaps: it is the nearest, but not the cheapest that the broker keeps.
+    cheap, dear = SCHEMES[5], SCHEMES[4]
+    winner = decided(priced, {cheap: 9_900, dear: 9_500}, later=(cheap, dear) if is_later else ())
+    assert winner.evaluation.plan.scheme == cheap
+    assert winner.broken == (GAP_FRACTION,)
+
+
+def test_what_is_refuted_is_marked_where_all_that_the_broker_keeps_was_asked_for(priced: dict[Any, Assessed]) -> None:
+    limits = replace(LIMITS, gap_fraction=1.0)
+    assert decided(priced, {}, limits).broken == (GAP_FRACTION,)
+    assert decided(priced, {SCHEMES[5]: 9_900}, limits).broken == ()
+
+
+def test_the_reason_is_of_what_no_plan_that_was_tried_holds_back(priced: dict[Any, Assessed]) -> None:
+    plans = [one.evaluation.plan for one in priced.values()]
+    longest = max(plans, key=never_held_ms)
+    some: Any = SimpleNamespace(priced=[], plans=plans, as_it_is=lambda plan: priced[plan.scheme], **facts(LIMITS))
+    replays: Any = FakeReplays({})
+    found = Deciding(replays, some).hindrance(longest, longest)
+    assert found is not None
+    assert found.never_held_ms == min(filter(None, map(never_held_ms, plans))) < never_held_ms(longest)
+
+
+def test_of_plans_that_all_break_the_limit_the_one_for_the_shortest_time_is_the_nearest(
+    priced: dict[Any, Assessed],
+) -> None:
+    # The first has the lower peak, and has it for days.
+    long, short = SCHEMES[5], SCHEMES[4]
+    days = dict.fromkeys(SCHEMES, DAY_MS)
+    winner = decided(priced, {long: 19_000, short: 19_700}, lasts_ms={**days, short: 6_000})
+    assert winner.evaluation.plan.scheme == short
+    assert winner.broken == (GAP_FRACTION,)
+
+
+def test_of_peaks_that_are_about_as_high_the_cheapest_is_taken(priced: dict[Any, Assessed]) -> None:
+    dear, cheap = sorted(SCHEMES[4:6], key=lambda scheme: -priced[scheme].cost_writes_per_second)
+    assert decided(priced, {dear: 19_000, cheap: 19_700}).evaluation.plan.scheme == cheap
+    assert decided(priced, {dear: 19_000, cheap: 20_200}).evaluation.plan.scheme == dear
+
+
+def test_a_round_that_has_nothing_left_to_count_has_no_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    stages: list[str] = []
+
+    @contextmanager
+    def told(_spark: Any, stage: str, _report: Any, *, one_job: bool) -> Iterator[None]:
+        assert not one_job
+        stages.append(stage)
+        yield
+
+    exact = SimpleNamespace(gap_count=5, is_exact=True)
+    replay: Any = SimpleNamespace(peak_per_partition=exact, peak_of_total=exact)
+    monkeypatch.setattr(replays_module, "told", told)
+    monkeypatch.setattr(replays_module, "replay_all", lambda _, plans, **__: [replay] * len(plans))
+    traffic: Any = MagicMock()
+    traffic.cells.timers = 1
+    replays = Replays(traffic, MagicMock())
+    plans = [Plan(due_topic=f"persistent://a/b/{number}", subscriptions=("s",)) for number in range(3)]
+    for wanted in (plans[:1], plans[:1], plans):
+        assert replays.count(wanted) == [5] * len(wanted)
+    assert [stage.rpartition(", ")[2] for stage in stages if stage.startswith("counting")] == ["round 1", "round 2"]

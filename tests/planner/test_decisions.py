@@ -16,10 +16,9 @@ from timewheel.core.broker_profile import BrokerProfile
 from timewheel.core.durations import DAY_MS, HOUR_MS
 from timewheel.core.plan import Calendar, Native, Plan, Ring, Tiered, Wheel
 from timewheel.spark_planner.choice.constraints import GAP_FRACTION, Constraints
-from timewheel.spark_planner.job import plan_for
+from timewheel.spark_planner.job import plan_for, survey
 from timewheel.spark_planner.pricing.evaluate import evaluate
 from timewheel.spark_planner.summary.cells import Cells
-from timewheel.spark_planner.traffic import survey
 
 if TYPE_CHECKING:
     from tests.conftest import Evidence

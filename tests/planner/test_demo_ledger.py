@@ -19,12 +19,10 @@ from tests.support.forgetting import redelivered_exactly
 from timewheel.cli.demo import _with_foresight  # pyright: ignore[reportPrivateUsage]
 from timewheel.core.broker_profile import BrokerProfile
 from timewheel.core.planfile import parse_plan
-from timewheel.demo.files import Files, save
-from timewheel.demo.results import BrokerFacts, Result
+from timewheel.demo.results import BrokerFacts, Files, Result, save
 from timewheel.demo.settings import SchemeName, Settings
 from timewheel.demo.verdict import Lateness, Measured, Verdict
-from timewheel.testing.evidence.checker import Totals
-from timewheel.testing.evidence.ledger import Entry
+from timewheel.testing.evidence.ledger import Entry, Totals
 from timewheel.testing.evidence.trace import delays_ms, timer_id
 
 START_MS = 1_800_000_000_000

@@ -27,9 +27,9 @@ from timewheel.core.durations import DAY_MS, HOUR_MS, MINUTE_MS
 from timewheel.core.plan import Native, Plan
 from timewheel.spark_planner.choice.constraints import Constraints, max_countable
 from timewheel.spark_planner.fleet import FLEET_CELLS, FLEET_TOPICS, Fleet, NativeFit, plan_all
-from timewheel.spark_planner.progress import Progress
+from timewheel.spark_planner.job import History, survey
 from timewheel.spark_planner.results.facts import fleet_facts, fleet_verdict
-from timewheel.spark_planner.traffic import History, survey
+from timewheel.spark_planner.session import Progress
 
 START_MS = 1_767_571_200_000
 PROFILE = BrokerProfile.from_mapping({"base": "4.0", "name": "small", "gap_limit_ranges": 300})

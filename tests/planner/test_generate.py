@@ -68,8 +68,7 @@ FIRST_OF_SEED_7 = (1_767_574_061_539, 1_767_690_000_000, 1_208, "key-3", "a")
 
 
 @pytest.mark.parametrize(
-    "name",
-    [pytest.param(name, marks=pytest.mark.short if name in LONG_DRAWN else ()) for name in WORKLOADS],
+    "name", [pytest.param(name, marks=pytest.mark.short if name in LONG_DRAWN else ()) for name in WORKLOADS]
 )
 def test_every_kind_is_a_history_in_order_of_publishing(made: Callable[[str], Any], name: str) -> None:
     workload, table = WORKLOADS[name], made(name)

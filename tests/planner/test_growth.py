@@ -18,11 +18,10 @@ from timewheel.core.durations import DAY_MS
 from timewheel.core.plan import Native, Plan
 from timewheel.spark_planner.history.generate import START_MS
 from timewheel.spark_planner.history.sampled import SAMPLE_NOTE
-from timewheel.spark_planner.job import Planned, plan_for
+from timewheel.spark_planner.job import Planned, plan_for, survey
 from timewheel.spark_planner.results import tables
 from timewheel.spark_planner.results.facts import describe_growth, planned_facts, reached_on, trend_in
 from timewheel.spark_planner.results.report_page import report_page
-from timewheel.spark_planner.traffic import survey
 
 BASE = Plan(due_topic="persistent://acme/crm/reminders", subscriptions=("billing",))
 A_WEEK = 1.10

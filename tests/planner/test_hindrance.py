@@ -14,13 +14,12 @@ from timewheel.core.durations import DAY_MS, HOUR_MS, spelled
 from timewheel.core.gap_law import WATCH_SHARE, exact_gaps, peak
 from timewheel.core.plan import Native, Plan, Ring, Tiered, Wheel
 from timewheel.spark_planner.choice.constraints import TWICE, Constraints, max_countable
-from timewheel.spark_planner.exact.counting import routes
+from timewheel.spark_planner.exact.replay import routes
 from timewheel.spark_planner.history.generate import START_MS
-from timewheel.spark_planner.job import Planned, least_limit, never_held_ms, plan_for
+from timewheel.spark_planner.job import History, Planned, least_limit, never_held_ms, plan_for, survey
 from timewheel.spark_planner.results.facts import verdict
 from timewheel.spark_planner.results.report_page import gaps_over_time, headlines
 from timewheel.spark_planner.results.tables import plans_table, room_table, rules_table
-from timewheel.spark_planner.traffic import History, survey
 
 TIMERS = 2_000
 BASE = Plan(

@@ -20,7 +20,7 @@ from timewheel.spark_planner.errors import HistoryUnreadable, StatisticUnreadabl
 from timewheel.spark_planner.history import columns
 from timewheel.spark_planner.history.generate import WORKLOADS, generate
 from timewheel.spark_planner.history.read import ColumnMapping, assessed, read_history
-from timewheel.spark_planner.job import plan_for
+from timewheel.spark_planner.job import plan_for, survey
 from timewheel.spark_planner.summary.cells import CELL_LIMIT, Cells, bounded_together
 from timewheel.spark_planner.summary.statistic import (
     BUFFER_ROWS,
@@ -33,7 +33,6 @@ from timewheel.spark_planner.summary.statistic import (
     gather_rows,
     statistic_of,
 )
-from timewheel.spark_planner.traffic import survey
 
 ROWS = 40_000
 LEAST_CELL_LIMIT = COARSEST_CELLS * TOPIC_LIMIT

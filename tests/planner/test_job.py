@@ -16,10 +16,9 @@ from timewheel.core.durations import DAY_MS, HOUR_MS
 from timewheel.core.plan import Calendar, Native, Plan, Tiered
 from timewheel.spark_planner.errors import NoSuchTopic, SeveralTopics
 from timewheel.spark_planner.history.generate import START_MS
-from timewheel.spark_planner.job import Planned, plan_for
-from timewheel.spark_planner.progress import Progress, no_report, told
+from timewheel.spark_planner.job import History, Planned, plan_for, survey
 from timewheel.spark_planner.results.facts import delay_quantile_ms, delay_spans, verdict
-from timewheel.spark_planner.traffic import History, survey
+from timewheel.spark_planner.session import Progress, no_report, told
 
 ROWS = 30_000
 BASE = Plan(due_topic="persistent://acme/crm/reminders", subscriptions=("billing",))

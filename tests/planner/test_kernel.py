@@ -1,4 +1,4 @@
-"""Counting ranges: the kernel and its stitching against a cursor by brute force."""
+"""The kernels of an exact count: ranges as a cursor has them, packed numbers, gaps by day."""
 
 from __future__ import annotations
 
@@ -12,8 +12,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
 from tests.support.cursor import Stored, brute_force_peak, in_ledgers, ranges_at
+from timewheel.core.durations import DAY_MS
 from timewheel.core.gap_law import exact_gaps
 from timewheel.spark_planner.exact.ranges import (
     NEVER_MS,
@@ -25,6 +27,8 @@ from timewheel.spark_planner.exact.ranges import (
     RangeCounter,
     stitched,
 )
+from timewheel.spark_planner.exact.sends import packed_ascending, packed_spans, unpacked_ascending, unpacked_spans
+from timewheel.spark_planner.summary.survey import FINEST_STEP_MS, DailyGaps
 
 T = TypeVar("T")
 Partitions = dict[int, list[Stored]]
@@ -194,3 +198,67 @@ def test_a_grid_that_cannot_be_is_refused(first_ms: int, last_ms: int, points: i
 def test_partitions_are_opened_in_turn() -> None:
     with pytest.raises(ValueError, match="out of turn"):
         RangeCounter(Grid.regular(0, 1, 2)).open(1)
+
+
+MOST = 2**63 - 1
+
+
+@given(st.lists(st.integers(0, MOST), max_size=50))
+def test_spans_come_back(values: list[int]) -> None:
+    packed = packed_spans(np.array(values, np.int64))
+
+    assert unpacked_spans(memoryview(packed)).tolist() == values
+
+
+@given(st.lists(st.integers(-(2**62), 2**62), min_size=1, max_size=50))
+def test_times_in_order_come_back(values: list[int]) -> None:
+    packed = packed_ascending(np.sort(np.array(values, np.int64)))
+
+    assert unpacked_ascending(memoryview(packed)).tolist() == sorted(values)
+
+
+@pytest.mark.parametrize(
+    ("most", "width"), [(0, 1), (255, 1), (256, 2), (2**16 - 1, 2), (2**16, 4), (2**32 - 1, 4), (2**32, 8), (MOST, 8)]
+)
+def test_no_number_takes_more_bytes_than_the_widest_needs(most: int, width: int) -> None:
+    assert len(packed_spans(np.array([0, most, 1], np.int64))) == 1 + 3 * width
+
+
+Integers = NDArray[np.int64]
+sends = st.lists(st.tuples(st.integers(0, 3 * DAY_MS), st.integers(0, 2 * DAY_MS)), min_size=0, max_size=60).map(
+    lambda found: np.array(sorted(found), np.int64).reshape(-1, 2)
+)
+
+
+def by_definition(due_ms: Integers, at_ms: int) -> int:
+    """Pairs of neighbours of which only the later one is acknowledged."""
+    return sum(after <= at_ms < before for before, after in pairwise(due_ms.tolist()))
+
+
+@given(sends, st.integers(0, 6), st.integers(0, 5 * DAY_MS))
+def test_the_days_together_count_what_there_is(sent: Integers, doublings: int, at_ms: int) -> None:
+    publish_ms, due_ms = sent[:, 0], sent[:, 0] + sent[:, 1]
+    step_ms = FINEST_STEP_MS << doublings
+    found = DailyGaps.of_sends(publish_ms, due_ms, step_ms)
+    moment_ms = at_ms // step_ms * step_ms
+    assert int(found.at(np.array([at_ms]))[0]) == by_definition(due_ms, moment_ms)
+    days = [found.of_day(day) for day in np.unique(found.day).tolist()]
+    again = DailyGaps.merged(days)
+    for name in ("day", "moment", "change"):
+        np.testing.assert_array_equal(getattr(again, name), getattr(found, name))
+
+
+@given(sends, st.integers(0, 4), st.integers(0, 4))
+def test_fewer_moments_are_those_that_would_have_been_counted(sent: Integers, fine: int, coarser: int) -> None:
+    publish_ms, due_ms = sent[:, 0], sent[:, 0] + sent[:, 1]
+    step_ms = FINEST_STEP_MS << (fine + coarser)
+    found = DailyGaps.of_sends(publish_ms, due_ms, FINEST_STEP_MS << fine).coarsened(step_ms)
+    straight = DailyGaps.of_sends(publish_ms, due_ms, step_ms)
+    assert (found.change != 0).all()
+    for name in ("day", "moment", "change"):
+        np.testing.assert_array_equal(getattr(found, name), getattr(straight, name))
+
+
+def test_only_longer_steps_are_among_the_shorter() -> None:
+    with pytest.raises(ValueError, match="2000 ms apart are not among those 4000"):
+        DailyGaps.none(4_000).coarsened(2_000)

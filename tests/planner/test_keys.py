@@ -1,12 +1,14 @@
-"""Keys that weigh much: the fullest partition as it will be, and what no number of partitions cures."""
+"""Keys of a history, and rows that repeat another."""
 
 from __future__ import annotations
 
 import json
 from collections import Counter
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -14,18 +16,18 @@ from pyspark.sql import SparkSession
 
 from timewheel.core.broker_profile import BrokerProfile
 from timewheel.core.durations import DAY_MS, HOUR_MS
-from timewheel.core.keys import partition_for_key
+from timewheel.core.names import partition_for_key
 from timewheel.core.plan import MAX_PARTITIONS, Native, Plan, Tiered
 from timewheel.spark_planner.choice.constraints import Constraints
-from timewheel.spark_planner.exact.sends import heavy_keys
+from timewheel.spark_planner.exact.sends import Sends, heavy_keys, repeated
 from timewheel.spark_planner.history.keys import LEAST_SHARE, KeyShares
-from timewheel.spark_planner.job import Planned, plan_for
+from timewheel.spark_planner.history.read import read_history
+from timewheel.spark_planner.job import Planned, plan_for, survey
 from timewheel.spark_planner.pricing.evaluate import price
 from timewheel.spark_planner.pricing.simulation import simulation_of
-from timewheel.spark_planner.results.facts import describe_keys, planned_facts
+from timewheel.spark_planner.results.facts import describe_copies, describe_keys, planned_facts
 from timewheel.spark_planner.results.report_page import report_page
 from timewheel.spark_planner.summary.cells import Cells
-from timewheel.spark_planner.traffic import survey
 
 START_MS = 1_767_571_200_000
 PROFILE = BrokerProfile.from_mapping({"base": "4.0", "name": "small", "gap_limit_ranges": 300})
@@ -84,11 +86,7 @@ def test_the_fewest_partitions_are_those_of_a_search(weights: dict[str, int], ot
 
 @pytest.mark.parametrize(
     ("heavy", "fewest"),
-    [
-        ((), "as many as the gaps ask for"),
-        ((("a", 800),), "more"),
-        ((("a", 6_000),), "no number will do"),
-    ],
+    [((), "as many as the gaps ask for"), ((("a", 800),), "more"), ((("a", 6_000),), "no number will do")],
 )
 def test_partitions_are_those_that_the_fullest_needs(heavy: tuple[tuple[str, int], ...], fewest: str) -> None:
     rng = np.random.default_rng(3)
@@ -158,3 +156,63 @@ def test_a_key_of_little_weight_is_not_mentioned(spark: SparkSession) -> None:
     assert planned.keys.heaviest is None
     assert max(Counter(keys.tolist()).values()) < LEAST_SHARE * 2_000
     assert describe_keys(planned) == ""
+
+
+PLAN = Plan(due_topic="persistent://acme/crm/a", subscriptions=("b",), scheme=Native(), max_delay_ms=9 * DAY_MS)
+rows = st.lists(st.tuples(st.integers(0, 4), st.integers(0, 3), st.integers(-1, 2)), max_size=40)
+
+
+@given(rows, st.booleans())
+def test_each_but_the_first_of_its_like_is_counted(sent: list[tuple[int, int, int]], keyed: bool) -> None:
+    sent = sorted(sent, key=lambda row: row[0])
+    publish_ms, due_ms, key = (np.array([row[part] for row in sent], np.int64) for part in range(3))
+    sends = Sends(publish_ms=publish_ms, due_ms=due_ms, key_hash=key if keyed else None)
+    alike = Counter(row if keyed else row[:2] for row in sent)
+    assert repeated(sends) == sum(count - 1 for count in alike.values())
+
+
+def timers(number: int, *, ids: bool = False) -> pa.Table:
+    rng = np.random.default_rng(2)
+    sent_ms = np.sort(rng.choice(3 * DAY_MS, number, replace=False)) + START_MS
+    columns = {"publish_ms": sent_ms, "due_ms": sent_ms + rng.integers(0, DAY_MS, number)}
+    return pa.table({**columns, **({"timer_id": [str(one) for one in range(number)]} if ids else {})})
+
+
+def planned_for(spark: SparkSession, folder: Path, *tables: pa.Table) -> Planned:
+    for number, table in enumerate(tables):
+        pq.write_table(table, folder / f"{number}.parquet")
+    history = survey(read_history(spark, str(folder)))
+    found = plan_for(history, "", PLAN, BrokerProfile.named("4.0"), candidates=[PLAN], as_is=True)
+    history.cached.forget()
+    return found
+
+
+def test_a_file_that_came_twice_is_told(spark: SparkSession, tmp_path: Path) -> None:
+    once = timers(3_000)
+    found = planned_for(spark, tmp_path, once, once)
+    assert found.history.statistic.timers == 6_000
+    assert found.repeated == 3_000
+    said = describe_copies(found)
+    assert said.startswith("3,000 of 6,000 rows (50%) repeat another one")
+    assert "--timer-id" in said
+    assert planned_facts(found)["copies"] == {"repeated_rows": 3_000}
+    assert said.split(" If ", maxsplit=1)[0] in report_page(found)
+
+
+@pytest.mark.parametrize(("again", "told"), [(0, False), (20, False), (40, True)])
+def test_few_are_not_worth_a_sentence(spark: SparkSession, tmp_path: Path, again: int, told: bool) -> None:
+    once = timers(3_000)
+    both = pa.concat_tables([once, once.slice(100, again)]).sort_by("publish_ms")
+    found = planned_for(spark, tmp_path, both)
+    assert found.repeated == again
+    assert bool(describe_copies(found)) == told
+
+
+def test_where_timers_have_ids_none_is_a_copy(spark: SparkSession, tmp_path: Path) -> None:
+    once = timers(500, ids=True)
+    others = once.set_column(2, "timer_id", pa.array([f"other-{one}" for one in range(500)]))
+    found = planned_for(spark, tmp_path, once, others, once)
+    assert found.history.statistic.timers == 1_000
+    assert found.history.statistic.quarantined == {"later_copy": 500}
+    assert found.repeated == 0
+    assert describe_copies(found) == ""

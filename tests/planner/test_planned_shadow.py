@@ -16,9 +16,8 @@ from timewheel.core.durations import HOUR_MS
 from timewheel.spark_planner.choice.candidates import as_shadow
 from timewheel.spark_planner.choice.constraints import Constraints
 from timewheel.spark_planner.history.generate import START_MS
-from timewheel.spark_planner.job import Planned, plan_for
+from timewheel.spark_planner.job import History, Planned, plan_for, survey
 from timewheel.spark_planner.results.facts import verdict
-from timewheel.spark_planner.traffic import History, survey
 
 TIMERS = 600
 PROFILE = BrokerProfile.named("4.0")

@@ -19,7 +19,7 @@ from tests.support.cursor import Stored, in_ledgers, ranges_at
 from tests.support.observed_acks import ACKNOWLEDGED_MS, ENTRY, LEDGER, PARTITION, count_acks
 from tests.support.stored_entry import native_entry
 from timewheel.core.durations import HOUR_MS, SECOND_MS
-from timewheel.core.keys import partition_for_key
+from timewheel.core.names import partition_for_key
 from timewheel.core.plan import Calendar, Native, Plan, Ring, Scheme, Tiered, Wheel
 from timewheel.core.routing import Hold, Router
 from timewheel.shadow.machine.move_decider import MoveDecider, MoveDecision

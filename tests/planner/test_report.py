@@ -21,11 +21,10 @@ from timewheel._report.render import render_page
 from timewheel.core.broker_profile import BrokerProfile
 from timewheel.core.durations import DAY_MS, HOUR_MS
 from timewheel.core.plan import Calendar, Native, Plan, Scheme, Tiered
-from timewheel.spark_planner.job import Planned, plan_for
+from timewheel.spark_planner.job import Planned, plan_for, survey
 from timewheel.spark_planner.results.facts import Prices
 from timewheel.spark_planner.results.report_page import MAX_POINTS, Setting, WhatIf, report_page, sliders, what_if
 from timewheel.spark_planner.results.tables import plan_label
-from timewheel.spark_planner.traffic import survey
 
 ROWS = 20_000
 SCHEMES: tuple[Scheme, ...] = (

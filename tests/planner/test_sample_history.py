@@ -15,13 +15,12 @@ from tests.support.workloads import WORKLOADS
 from timewheel.core.broker_profile import BrokerProfile
 from timewheel.core.durations import DAY_MS, HOUR_MS
 from timewheel.core.plan import Native, Tiered
-from timewheel.inspect.sample import Sample, SampledEntry, draw
-from timewheel.inspect.sample_figures import figures_of, write_sample
+from timewheel.inspect.sample import Sample, SampledEntry, draw, figures_of, write_sample
 from timewheel.spark_planner.choice.constraints import max_countable
 from timewheel.spark_planner.history.read import read_history
+from timewheel.spark_planner.job import survey
 from timewheel.spark_planner.pricing.evaluate import evaluate
 from timewheel.spark_planner.summary.cells import Cells
-from timewheel.spark_planner.traffic import survey
 
 TOPIC = "persistent://acme/crm/reminders"
 PROFILE = BrokerProfile.named("4.0")
@@ -84,10 +83,7 @@ def test_grown_by_its_scale_a_sample_is_priced_as_the_topic(name: str) -> None:
         found = evaluate(plan, few.bounded(100_000), PROFILE, growth=growth)
         # A peak of n entries stands on n / scale of the sample, whose chance of a few roots makes the highest moment
         # higher: the error grows as the peak shrinks, and is to the safe side.
-        for real, priced in (
-            (truth.peak_gaps, found.peak_gaps),
-            (truth.peak_pending, found.peak_pending),
-        ):
+        for real, priced in ((truth.peak_gaps, found.peak_gaps), (truth.peak_pending, found.peak_pending)):
             assert real * 0.95 <= priced <= real + 4 * math.sqrt(real * growth) + growth
         assert found.hops_mean == pytest.approx(truth.hops_mean, abs=0.05)
 

@@ -27,8 +27,7 @@ from timewheel.core.broker_profile import BrokerProfile
 from timewheel.core.durations import DAY_MS
 from timewheel.core.errors import PlanError
 from timewheel.core.plan import Plan
-from timewheel.inspect.sample import Sample, SampledEntry
-from timewheel.inspect.sample_figures import NOTE, SampledTopic, figures_of, write_sample
+from timewheel.inspect.sample import NOTE, Sample, SampledEntry, SampledTopic, figures_of, write_sample
 from timewheel.spark_planner.history.sampled import SAMPLE_NOTE, SampleNote, sample_note
 
 TOPIC = "persistent://acme/crm/reminders"

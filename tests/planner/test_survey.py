@@ -24,6 +24,7 @@ from timewheel.core.plan import Calendar, Native, Plan, Tiered
 from timewheel.spark_planner.errors import DaysAlreadyStored, StatisticUnreadable
 from timewheel.spark_planner.estimating import estimate
 from timewheel.spark_planner.history.keys import KeyShares
+from timewheel.spark_planner.job import survey
 from timewheel.spark_planner.results.facts import estimated_verdict
 from timewheel.spark_planner.summary.cells import Cells
 from timewheel.spark_planner.summary.statistic import Statistic
@@ -37,7 +38,6 @@ from timewheel.spark_planner.summary.survey import (
     load_survey,
     stored_days,
 )
-from timewheel.spark_planner.traffic import survey
 
 Integers = NDArray[np.int64]
 START_MS = 1_767_571_200_000

@@ -20,12 +20,11 @@ from timewheel.cli.terminal import LONGEST_FIGURE, show_table
 from timewheel.core.broker_profile import BrokerProfile
 from timewheel.core.durations import DAY_MS, HOUR_MS
 from timewheel.core.plan import Native, Plan, Scheme, Tiered
-from timewheel.spark_planner.job import Planned, plan_for
+from timewheel.spark_planner.job import Planned, plan_for, survey
 from timewheel.spark_planner.results import tables
 from timewheel.spark_planner.results import tables as costs
 from timewheel.spark_planner.results.facts import Prices
 from timewheel.spark_planner.results.report_page import headlines
-from timewheel.spark_planner.traffic import survey
 
 PRICES = Prices(currency="EUR", million_writes=1_000_000.0, gb_month=9.5, topic_month=1_234.5, relay_month=40.0)
 SCHEMES: tuple[Scheme, ...] = (

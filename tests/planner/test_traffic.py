@@ -15,7 +15,7 @@ from timewheel.core.durations import DAY_MS
 from timewheel.core.plan import Native, Plan, Tiered
 from timewheel.spark_planner import extrapolation as continued
 from timewheel.spark_planner.history.generate import START_MS
-from timewheel.spark_planner.job import Planned, compare, plan_for
+from timewheel.spark_planner.job import History, Planned, compare, plan_for, survey, traffic_of
 from timewheel.spark_planner.results.facts import (
     describe_native,
     describe_traffic,
@@ -24,7 +24,6 @@ from timewheel.spark_planner.results.facts import (
     verdict,
 )
 from timewheel.spark_planner.results.report_page import report_page
-from timewheel.spark_planner.traffic import History, survey, traffic_of
 
 A_DAY = 500
 LONGEST_MS = 30 * DAY_MS

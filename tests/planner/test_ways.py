@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 
 from tests.core.plan_space import journey, plans, sends
 from tests.support.stored_entry import native_entry
-from timewheel.core.keys import java_string_hash
+from timewheel.core.names import java_string_hash
 from timewheel.core.plan import Calendar, Plan
 from timewheel.shadow.machine.move_decider import MoveDecider, MoveDecision
-from timewheel.spark_planner.exact.counting import keeps_order, routes
+from timewheel.spark_planner.exact.replay import keeps_order, routes
 from timewheel.spark_planner.exact.sends import NO_KEY, key_hashes
 
 SENDS_PER_PLAN = 30

@@ -5,9 +5,8 @@ import pytest
 from timewheel.client.results import Outcome
 from timewheel.core import Calendar, Envelope, Plan, Ring, Router, Tiered, Wheel
 from timewheel.core.errors import PayloadTooLarge, SendFailed, SendOutcomeUnknown, TimewheelError
-from timewheel.producers.prepare import prepare
-from timewheel.producers.send_outcome import MAX_ATTEMPTS, send_outcome
-from timewheel.producers.sending.outgoing import Outgoing
+from timewheel.producers.base_producer import MAX_ATTEMPTS, send_outcome
+from timewheel.producers.prepare import Outgoing, prepare
 
 HOUR_MS = 3_600_000
 DAY_MS = 24 * HOUR_MS

@@ -17,8 +17,7 @@ from timewheel.client.hooks import Hooks
 from timewheel.core import Tiered
 from timewheel.hooks import Event
 from timewheel.producers import AsyncDelayedProducer, DelayedProducer
-from timewheel.producers.sending.options import ProducerOptions
-from timewheel.producers.sending.pool import ProducerPool
+from timewheel.producers.pool import ProducerOptions, ProducerPool
 from timewheel.testing import eventually
 
 PLAN = plan_of(Tiered(window_ms=3_600_000, tiers_ms=(3_600_000,)))

@@ -12,15 +12,13 @@ from hypothesis import strategies as st
 from tests.support.manual_clock import ManualClock
 from tests.support.plans import plan_of
 from tests.support.silent_broker import SilentClient
-from timewheel.client.hooks import Hooks
 from timewheel.client.results import Outcome
-from timewheel.core import Cancel, Clock, Envelope, Native, Plan, Router, SystemClock
-from timewheel.core.cancellation_table import CancellationTable
-from timewheel.core.cancellations import Cancellation, read_cancellations
+from timewheel.core import Cancel, Envelope, Native, Plan, Router, SystemClock
+from timewheel.core.cancellations import Cancellation, CancellationTable, read_cancellations
 from timewheel.core.durations import DAY_MS
 from timewheel.core.envelope import MAX_GENERATION
 from timewheel.core.errors import BadArgument, CancelFailed, CancelOutcomeUnknown, CancelRefused
-from timewheel.producers import Timer
+from timewheel.producers import DelayedProducer, Timer
 from timewheel.producers.cancel_messages import (
     after_cancel,
     cancellation_of_group,
@@ -28,9 +26,7 @@ from timewheel.producers.cancel_messages import (
     cancellation_of_timer,
     message_of,
 )
-from timewheel.producers.prepare import prepare
-from timewheel.producers.sending.outgoing import Outgoing
-from timewheel.producers.sending.writer import TimerWriter
+from timewheel.producers.prepare import Outgoing, prepare
 
 NOW_MS = 1_763_700_000_000
 DUE_TOPIC = "persistent://acme/crm/reminders"
@@ -60,34 +56,25 @@ def test_a_replacement_outlives_its_own_cut_off_and_nothing_older_does(stamp: in
     assert table.is_dead(envelope_of(prepared(stamp=older, replace=True))) == (older < stamp)
 
 
-def writing(clock: Clock) -> TimerWriter:
-    nothing: Any = None
-    return TimerWriter(
-        SilentClient(closes=True),
-        PLAN,
-        schema=None,
-        clock=clock,
-        hooks=Hooks(()),
-        max_producers=None,
-        max_message_bytes=1_000_000,
-        may_wait=nothing,
-        options={},
-    )
-
-
 @pytest.mark.parametrize("ahead_ms", [0, 999], ids=["in one millisecond", "by a clock that is ahead"])
 def test_what_one_producer_of_a_process_sent_is_before_what_another_cancels_and_not_after(ahead_ms: int) -> None:
     now_ms = SystemClock().now_ms()
-    sends, cancels = writing(ManualClock(now_ms + ahead_ms)), writing(ManualClock(now_ms))
+    sends, cancels = (
+        DelayedProducer(SilentClient(closes=True), PLAN, clock=ManualClock(now_ms + more_ms))
+        for more_ms in (ahead_ms, 0)
+    )
     for number in range(50):
         table = CancellationTable()
         options: Any = {"timer_id": f"t{number}", "replace": True, "group": "g"}
-        before = [envelope_of(sends.prepare(b"x", options)) for _ in range(2)]
-        for cancelling in (cancels.cancelling(f"t{number}", print, print), cancels.cancelling_group("g", print, print)):
+        before = [envelope_of(sends._prepare(b"x", options)) for _ in range(2)]
+        for cancelling in (
+            cancels._cancelling(f"t{number}", print, print),
+            cancels._cancelling("g", print, print, is_group=True),
+        ):
             assert cancelling.cancellation is not None
             table.merge(cancelling.cancellation)
         assert all(table.is_dead(envelope) for envelope in before)
-        assert not table.is_dead(envelope_of(sends.prepare(b"x", options)))
+        assert not table.is_dead(envelope_of(sends._prepare(b"x", options)))
 
 
 @given(st.integers(0, MAX_GENERATION), st.integers(0, MAX_GENERATION))

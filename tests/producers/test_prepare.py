@@ -23,12 +23,11 @@ from timewheel.core.errors import (
     ReservedProperty,
     SendRefused,
 )
-from timewheel.core.keys import partition_for_key
-from timewheel.core.longest_delay import DelayTooLong
+from timewheel.core.names import partition_for_key
+from timewheel.core.plan import DelayTooLong
 from timewheel.core.topology import topology
 from timewheel.producers import SendOptions
-from timewheel.producers.prepare import METADATA_ROOM_BYTES, prepare
-from timewheel.producers.sending.outgoing import Outgoing
+from timewheel.producers.prepare import METADATA_ROOM_BYTES, Outgoing, prepare
 
 HOUR_MS = 3_600_000
 DAY_MS = 24 * HOUR_MS

@@ -36,8 +36,8 @@ from timewheel.core.errors import (
 )
 from timewheel.producers import Timer
 from timewheel.tracing import AsyncTracedProducer, TracedProducer, attributes
-from timewheel.tracing.carried import MAX_CHARS, context_in, properties_of
-from timewheel.tracing.send_span import SendSpans
+from timewheel.tracing.attributes import MAX_CHARS, context_in, properties_of
+from timewheel.tracing.producers import SendSpans
 
 PLAN = plan_of(Tiered(window_ms=3_600_000, tiers_ms=(3_600_000, 86_400_000)))
 DAYS = dt.timedelta(days=17)

@@ -1,17 +1,111 @@
-"""Whoever serves a topic is found and connected to, by redirects and through proxies."""
+"""Whoever serves a topic is found and connected to, by redirects and through proxies, and never out of TLS."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import pytest
 
 from tests.support.manual_clock import ManualClock
 from tests.support.played_brokers import Answering, PlayedBrokers, found_at
 from tests.support.pulsar_messages import command_frame
-from timewheel.broker.protocol.authentication import ByCertificate, ByToken
-from timewheel.broker.protocol.dialing import Dialer
+from timewheel.broker.protocol.commands import LookedUp
+from timewheel.broker.protocol.dialing import Ask, Dialer, Target, next_step
 from timewheel.broker.protocol.errors import BrokerLost, BrokerRefused, BrokerSilent, LookupFailed
+from timewheel.broker.protocol.session import Address, Authentication, ServiceUrl
+from timewheel.core.errors import BadConnection
+
+
+@pytest.mark.parametrize(
+    ("text", "addresses", "is_tls"),
+    [
+        ("pulsar://one:1234", ("one:1234",), False),
+        ("pulsar://one", ("one:6650",), False),
+        ("pulsar+ssl://one", ("one:6651",), True),
+        ("pulsar+ssl://one:1,two,10.0.0.3:3/", ("one:1", "two:6651", "10.0.0.3:3"), True),
+        ("pulsar://[::1]:7", ("[::1]:7",), False),
+        ("pulsar://[::1]", ("[::1]:6650",), False),
+    ],
+)
+def test_urls_are_addresses(text: str, addresses: tuple[str, ...], is_tls: bool) -> None:
+    found = ServiceUrl.parse(text)
+
+    assert (tuple(map(str, found.addresses)), found.is_tls) == (addresses, is_tls)
+
+
+def test_an_address_of_version_6_has_no_brackets_where_it_is_connected_to() -> None:
+    assert ServiceUrl.parse("pulsar://[::1]:7").addresses == (Address("::1", 7),)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "", "one:6650", "http://one", "pulsar:/one", "pulsar://", "pulsar://,one", "pulsar://one,", "pulsar://one:x",
+        "pulsar://one:99999", "pulsar://me:secret@one", "pulsar://one/path", "pulsar://one?secret", "pulsar://[::1",
+        "PULSAR://one", "pulsar://one#secret",
+    ],
+)  # fmt: skip
+def test_what_is_none_is_refused_and_not_repeated(text: str) -> None:
+    with pytest.raises(BadConnection, match="service_url") as refused:
+        ServiceUrl.parse(text)
+
+    assert "secret" not in str(refused.value)
+
+
+PLAIN = ServiceUrl.parse("pulsar://front:1,other:1")
+SECURE = ServiceUrl.parse("pulsar+ssl://front:2")
+
+
+def answer(**changes: Any) -> LookedUp:
+    found: dict[str, Any] = {
+        "request_id": 1,
+        "is_redirect": False,
+        "url": "pulsar://owner:6650",
+        "tls_url": "pulsar+ssl://owner:6651",
+        "is_authoritative": False,
+        "through_service": False,
+        **changes,
+    }
+    return LookedUp(**found)
+
+
+@pytest.mark.parametrize(
+    ("service", "changes", "step"),
+    [
+        (PLAIN, {}, Target((Address("owner", 6650),), None)),
+        (SECURE, {}, Target((Address("owner", 6651),), None)),
+        (PLAIN, {"tls_url": None}, Target((Address("owner", 6650),), None)),
+        (SECURE, {"url": None}, Target((Address("owner", 6651),), None)),
+        (PLAIN, {"is_redirect": True}, Ask((Address("owner", 6650),), is_authoritative=False)),
+        (
+            SECURE,
+            {"is_redirect": True, "is_authoritative": True},
+            Ask((Address("owner", 6651),), is_authoritative=True),
+        ),
+        (PLAIN, {"through_service": True}, Target(PLAIN.addresses, "owner:6650")),
+        (SECURE, {"through_service": True}, Target(SECURE.addresses, "owner:6651")),
+    ],
+)
+def test_what_follows_from_an_answer(service: ServiceUrl, changes: dict[str, Any], step: Ask | Target) -> None:
+    assert next_step(service, "t", answer(**changes)) == step
+
+
+@pytest.mark.parametrize(
+    ("service", "changes", "said"),
+    [
+        (SECURE, {"tls_url": None}, "no address with TLS"),  # credentials must not go on without it
+        (SECURE, {"tls_url": "pulsar://owner:6650"}, "'pulsar://owner:6650' as its address with TLS"),
+        (SECURE, {"is_redirect": True, "tls_url": "pulsar://owner:6650"}, "as its address with TLS"),
+        (PLAIN, {"url": None}, "no address without TLS"),
+        (PLAIN, {"url": "nonsense"}, "'nonsense', which is no address"),
+        (PLAIN, {"url": "pulsar://owner:port"}, "which is no address"),
+    ],
+)
+def test_an_answer_that_leads_nowhere_says_why(service: ServiceUrl, changes: dict[str, Any], said: str) -> None:
+    with pytest.raises(LookupFailed, match=said):
+        next_step(service, "persistent://a/b/c", answer(**changes))
+
 
 TOPIC = "persistent://public/default/t"
 
@@ -20,7 +114,10 @@ def cluster(answers: Mapping[str, Mapping[str, Answering]]) -> tuple[Dialer, Pla
     clock = ManualClock()
     brokers = PlayedBrokers(clock, answers)
     dialer = Dialer(
-        "pulsar://front:1", authentication=ByToken(lambda: "t0ken"), clock=clock, open_transport=brokers.open
+        "pulsar://front:1",
+        authentication=Authentication.by_token(lambda: "t0ken"),
+        clock=clock,
+        open_transport=brokers.open,
     )
     return dialer, brokers, clock
 
@@ -84,7 +181,7 @@ def test_brokers_that_redirect_in_circles_are_given_up_and_all_connections_close
             "back:2": {"LOOKUP": found_at("pulsar://front:1", response=0)},
         }
     )
-    with pytest.raises(LookupFailed, match="in order"):
+    with pytest.raises(LookupFailed, match="sent the question on 21 times, the limit is 20"):
         dialer.reach(TOPIC)
 
     assert len(brokers.opened) == 21
@@ -130,8 +227,10 @@ def test_a_certificate_is_said_to_be_what_counts_and_a_token_never_shown() -> No
     brokers = PlayedBrokers(
         clock, {"front:6651": {"LOOKUP": found_at("pulsar://x:1", brokerServiceUrlTls="pulsar+ssl://front:6651")}}
     )
-    dialer = Dialer("pulsar+ssl://front", authentication=ByCertificate(), clock=clock, open_transport=brokers.open)
+    dialer = Dialer(
+        "pulsar+ssl://front", authentication=Authentication("tls"), clock=clock, open_transport=brokers.open
+    )
     dialer.reach(TOPIC)
 
     assert brokers.opened[0].requests[0][1].auth_method_name == "tls"
-    assert "t0ken" not in repr(ByToken(lambda: "t0ken"))
+    assert "t0ken" not in repr(Authentication.by_token(lambda: "t0ken"))

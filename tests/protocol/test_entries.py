@@ -10,11 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.pulsar_messages import entry_frame, message
-from timewheel.broker.protocol.answers import command_in, entry_in
-from timewheel.broker.protocol.command_types import CommandType
+from timewheel.broker.protocol.commands import CommandType, command_in, entry_in
 from timewheel.broker.protocol.entries import Compression, Entry, Marker
-from timewheel.broker.protocol.fields import data_field, number_field
-from timewheel.broker.protocol.frames import Frames
+from timewheel.broker.protocol.wire import Frames, data_field, number_field
 from timewheel.client.positions import EntryPosition
 
 

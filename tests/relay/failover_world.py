@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from timewheel.client.positions import Position
-from timewheel.relay.machine.beginning import Beginning, Sign
+from timewheel.relay.machine.order import Beginning, Sign
 
 FAILOVER_DELAY_MS = 1_000
 QUEUE = 4
@@ -34,12 +34,7 @@ class Consumer:
 
 
 class Dispatcher:
-    """The broker's part.
-
-    Args:
-        sizes: Messages in each entry.
-        rng: Random.
-    """
+    """The broker's part, by the number of messages in each entry."""
 
     def __init__(self, sizes: list[int], rng: random.Random) -> None:
         self.sizes = sizes
@@ -103,10 +98,7 @@ class Dispatcher:
 class ModelRelay:
     """A relay: it subscribes, makes sure of its beginning, sends on in order, and acknowledges cumulatively.
 
-    Args:
-        world: The subscription, and the destination.
-        name: The order of names decides who is active.
-        beginning: Makes the beginning of a process.
+    The order of names decides who is active; a control's beginning believes too early.
     """
 
     def __init__(self, world: FailoverWorld, name: str, beginning: Callable[[], Beginning]) -> None:
@@ -153,7 +145,6 @@ class ModelRelay:
         self._received_ms = self._world.broker.now_ms
 
     def _end(self, *, at_hole: bool = False) -> None:
-        """As `driver.partition` does it."""
         assert self._consumer is not None
         self._world.broker.leave(self._consumer)
         self._consumer = None
@@ -198,13 +189,7 @@ class ModelRelay:
 
 
 class FailoverWorld:
-    """Entries on their way through one subscription with some relays.
-
-    Args:
-        seed: Of everything.
-        relays: How many.
-        entries: How many; three of ten are encrypted batches.
-        beginning: Makes the beginning of a process; a control's believes too early.
+    """Entries on their way through one subscription with some relays; three of ten are encrypted batches.
 
     Attributes:
         lost: Entries that are acknowledged, and stored nowhere.

@@ -14,40 +14,37 @@ from tests.relay.relay_world import PLAN, START_MS, STAY_MS
 from tests.support.plans import plan_of
 from timewheel.client.positions import Position
 from timewheel.core.envelope import Envelope
+from timewheel.core.limits import OutOfOrder
 from timewheel.core.next_hop import NextHop
-from timewheel.core.out_of_order import OutOfOrder
 from timewheel.core.plan import Plan, Ring, Tiered, Wheel
 from timewheel.core.routing import Router
 from timewheel.core.steps import steps
 from timewheel.relay.machine.broker_held import BrokerHeld
-from timewheel.relay.machine.commands import (
+from timewheel.relay.machine.interface import (
     NEVER,
-    PROBE,
     PROBED,
     RECEIVE,
     Acknowledge,
     AskLast,
     Command,
+    Counts,
     Examine,
     Forward,
     GiveBack,
     Leave,
+    Machine,
     PutProbe,
-    Reading,
     Receive,
     Refile,
     SendGroups,
+    State,
     Stop,
     StoreDeadLetter,
-    Unreadable,
     Wait,
 )
-from timewheel.relay.machine.counts import Counts
-from timewheel.relay.machine.forwarding import Forwarding
-from timewheel.relay.machine.interface import Machine
 from timewheel.relay.machine.order import Spot
-from timewheel.relay.machine.relay_held import RelayHeld
-from timewheel.relay.machine.states import State
+from timewheel.relay.machine.readings import PROBE, Reading, Unreadable
+from timewheel.relay.machine.relay_held import Forwarding, RelayHeld
 from timewheel.relay.machine.visits import Visit
 
 __all__ = ["Met", "walk_broker_held", "walk_slot", "walk_tier"]
@@ -79,15 +76,7 @@ class Met(NamedTuple):
 
 
 class Walk:
-    """One subscription, to its end or until all steps are made.
-
-    Args:
-        machine: A new one.
-        rng: Random.
-        now_ms: Where the clock stands.
-        envelope: Draws a timer.
-        visited: Called before each step with the time: what the keeper of a ring does.
-    """
+    """One subscription, to its end or for some steps; before each step comes what the keeper of a ring does."""
 
     def __init__(
         self,
@@ -313,7 +302,6 @@ def _relay_held(plan: Plan, rng: random.Random, visit: Callable[[], Visit | None
 
 
 def walk_tier(seed: int, count: int) -> list[Met]:
-    """Through the machine of a tier that a relay holds."""
     rng = random.Random(seed)
 
     def timer(now_ms: int) -> Envelope:
@@ -345,7 +333,6 @@ def walk_slot(seed: int, count: int) -> list[Met]:
 
 
 def walk_broker_held(seed: int, count: int) -> list[Met]:
-    """Through the machine of a tier that the broker holds."""
     rng = random.Random(seed)
     next_hop = NextHop(Router(BROKER_HELD_PLAN), steps(BROKER_HELD_PLAN)[0], _is_dead)
     machine = BrokerHeld(next_hop, OutOfOrder(BROKER_HELD_PLAN), window_limit=WINDOW, counts=Counts(), rng=rng)

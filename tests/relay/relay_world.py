@@ -14,14 +14,14 @@ from typing import Literal
 from tests.support.plans import plan_of
 from timewheel.client.positions import Position
 from timewheel.core.envelope import Envelope
+from timewheel.core.limits import OutOfOrder
 from timewheel.core.next_hop import NextHop
-from timewheel.core.out_of_order import OutOfOrder
 from timewheel.core.plan import Tiered
 from timewheel.core.routing import Router
 from timewheel.core.steps import steps
 from timewheel.core.topology import HoldingTopic
 from timewheel.relay.driver.source import Source
-from timewheel.relay.machine.commands import (
+from timewheel.relay.machine.interface import (
     AskAgain,
     AwaitAll,
     AwaitRoom,
@@ -33,8 +33,8 @@ from timewheel.relay.machine.commands import (
     Stop,
     StoreDeadLetter,
 )
-from timewheel.relay.machine.forwarding import Forwarding
 from timewheel.relay.machine.order import NO_SEQUENCE_ID, Spot, is_hidden
+from timewheel.relay.machine.relay_held import Forwarding
 
 START_MS = 1_767_225_600_000
 STAY_MS = 30_000
@@ -130,7 +130,6 @@ class World:
         return next(stored.spot.position for stored in self.source[at + 1 :] if not stored.is_hidden)
 
     def name(self, after: Position, before: Position) -> None:
-        """A dead letter is stored."""
         self.named |= {s.spot.position for s in self.source if s.is_hidden and after < s.spot.position < before}
 
     def unnamed(self) -> list[Position]:
@@ -169,14 +168,7 @@ def source_topic(rng: random.Random, messages: int) -> list[Stored]:
 class _Session:
     """One subscription of one relay: a machine, what it has under way, and how far the broker has delivered.
 
-    Args:
-        world: The topics.
-        known: What this process remembers.
-        rng: Random.
-        now_ms: Where the clock stands.
-        next_hop: Decides hops; a control's decides wrongly.
-        trusting: A control that takes the first message it is given for the first that is unacknowledged.
-        rules: How groups are made.
+    A trusting control takes the first message that it is given for the first that is unacknowledged.
     """
 
     def __init__(
@@ -286,7 +278,7 @@ class _Session:
         ordinal, topic, sequence_id = command.ordinal, command.topic, command.sequence_id
         if not command.in_group:
             return self._send(ordinal, topic, sequence_id)
-        # As the shell does it (`driver.groups`).
+        # As the shell does it (`HopBatches`).
         position = self.world.source[self.cursor - 1].spot.position
         self.world.routed[position].add((topic, sequence_id))
         mark = self.marks.setdefault(topic, self.world.marks.get(topic, -1))

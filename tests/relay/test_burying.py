@@ -12,19 +12,19 @@ import pytest
 from tests.relay.relay_world import PLAN, SOURCE_PARTITION
 from tests.support.client_messages import client_message
 from tests.support.manual_clock import ManualClock
+from timewheel.client.dead_letters import PART_BYTES, in_parts
 from timewheel.client.positions import Position
-from timewheel.client.set_aside import PART_BYTES, in_parts
 from timewheel.core.names import Names
 from timewheel.relay.driver import dead_letter_writer as buryings
 from timewheel.relay.driver.dead_letter_writer import (
     MAX_JUMPS,
     MAX_VERDICTS,
     DeadLetterWriter,
+    Seen,
     Verdict,
     Verdicts,
 )
-from timewheel.relay.driver.handle import Handle
-from timewheel.relay.driver.holes import Seen
+from timewheel.relay.driver.source import Handle
 from timewheel.relay.machine.order import Spot
 
 HERE, THERE = Position(7, 1, -1), Position(7, 2, 0)

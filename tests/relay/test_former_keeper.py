@@ -14,10 +14,9 @@ import pytest
 from tests.relay.relay_world import PLAN, ROUTER
 from tests.support.manual_clock import ManualClock
 from timewheel.core.errors import AdminError, TopologyError
-from timewheel.core.former_topics import FormerTopic, holding_topic
-from timewheel.core.topology import HoldingTopic
+from timewheel.core.topology import FormerTopic, HoldingTopic, holding_topic
 from timewheel.relay.driver.former_topic_drainer import LOOK_MS, FormerTopicDrainer
-from timewheel.relay.driver.memory import Memory
+from timewheel.relay.driver.source import Memory
 from timewheel.testing import eventually
 
 DUE = PLAN.due_topic

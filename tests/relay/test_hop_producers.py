@@ -1,4 +1,4 @@
-"""Producers of a partition beyond what may be open at a time; what they send is tried on the broker."""
+"""Producers of a partition, names that others hold, groups of hops, and the outcomes of sends."""
 
 from __future__ import annotations
 
@@ -8,13 +8,17 @@ from typing import Any
 import pulsar
 import pytest
 
+from tests.support.manual_clock import ManualClock
 from timewheel.client.native import NO_SCHEMA
 from timewheel.client.positions import Position
+from timewheel.client.results import SEEN_BEFORE
+from timewheel.core.grouping import GROUP_BYTES, GROUP_MESSAGES, default_linger_ms
 from timewheel.core.names import Names
 from timewheel.core.plan import Plan
-from timewheel.relay.driver.hop_producers import MAX_PRODUCERS, HopProducers
-from timewheel.relay.machine.held_names import HeldNames
+from timewheel.relay.driver.hop_producers import MAX_PRODUCERS, Confirmations, HopBatch, HopProducers, Member
+from timewheel.relay.driver.source import HELD_MS, PAUSE_MS, Handle, HeldNames
 from timewheel.relay.machine.order import sequence_id
+from timewheel.relay.machine.relay_held import Gathering
 
 SOURCE = "persistent://acme/crm/held-partition-3"
 NAMES = Names(Plan(due_topic="persistent://acme/crm/held", subscriptions=("billing",), partitions=4))
@@ -64,6 +68,12 @@ class Client:
         return opened
 
 
+def producers_of(client: Client, **options: Any) -> HopProducers:
+    return HopProducers(
+        client, SOURCE, 3, names=NAMES, fingerprint="f", max_pending=10, send_timeout_ms=1_000, **options
+    )
+
+
 @pytest.fixture
 def client() -> Client:
     return Client()
@@ -72,7 +82,7 @@ def client() -> Client:
 @pytest.fixture
 def full(client: Client) -> HopProducers:
     """As many open as may be."""
-    producers = HopProducers(client, SOURCE, 3, names=NAMES, fingerprint="f", max_pending=10, send_timeout_ms=1_000)
+    producers = producers_of(client)
     for number in range(MAX_PRODUCERS):
         producers.to(f"persistent://acme/crm/t-{number}", NO_SCHEMA, named=True)
     return producers
@@ -103,7 +113,7 @@ def test_all_names_are_given_back(client: Client, full: HopProducers) -> None:
 
 def test_unnamed_producers_have_random_names_and_a_first_number_of_their_own(client: Client) -> None:
     """broker-facts: numbers-used-twice"""
-    producers = HopProducers(client, SOURCE, 3, names=NAMES, fingerprint="f", max_pending=10, send_timeout_ms=1_000)
+    producers = producers_of(client)
     for delayed in (True, False):
         producers.to("persistent://acme/crm/t", NO_SCHEMA, named=False, delayed=delayed)
     producers.to_dead_letters("persistent://acme/crm/dead")
@@ -175,16 +185,7 @@ def test_nothing_is_sent_under_a_name_whose_mark_its_relay_cannot_have_left(
 
 
 def test_the_lease_of_a_forged_name_is_free_when_its_stand_in_makes_room(client: Client) -> None:
-    producers = HopProducers(
-        client,
-        SOURCE,
-        3,
-        names=NAMES,
-        fingerprint="f",
-        max_pending=10,
-        send_timeout_ms=1_000,
-        is_forged=lambda *_: True,
-    )
+    producers = producers_of(client, is_forged=lambda *_: True)
     first = "persistent://acme/crm/t-0"
     client.marks[f"{first}-partition-3"] = 1 << 62
     stand_in = producers.to(first, NO_SCHEMA, named=True)
@@ -193,3 +194,183 @@ def test_the_lease_of_a_forged_name_is_free_when_its_stand_in_makes_room(client:
     assert stand_in.done == ["flush", "close"]
     assert client.opened[0].done == ["close"]
     assert producers.to(first, NO_SCHEMA, named=True) is not stand_in, "its name can be had again"
+
+
+NAME = "tw|a|b|-1|f"
+
+
+def refused(held: HeldNames, *, from_ms: int, to_ms: int) -> list[bool]:
+    return [held.is_strangers(NAME, now_ms) for now_ms in range(from_ms, to_ms + 1, PAUSE_MS // 2)]
+
+
+def test_a_name_that_is_refused_for_long_is_a_strangers_until_it_is_given() -> None:
+    held = HeldNames()
+    *before, last = refused(held, from_ms=0, to_ms=HELD_MS)
+    assert (any(before), last) == (False, True)
+    assert held.is_strangers(NAME, 10 * HELD_MS), "also after a silence"
+    assert not held.is_strangers("another", 10 * HELD_MS)
+    held.is_free(NAME)
+    assert not held.is_strangers(NAME, 10 * HELD_MS)
+
+
+def test_a_name_may_have_been_free_between_two_refusals_that_are_far_apart() -> None:
+    held = HeldNames()
+    assert not any(refused(held, from_ms=0, to_ms=HELD_MS - PAUSE_MS))
+    again_ms = HELD_MS + PAUSE_MS
+    assert not any(refused(held, from_ms=again_ms, to_ms=again_ms + HELD_MS - PAUSE_MS))
+    assert held.is_strangers(NAME, again_ms + HELD_MS)
+
+
+TOPIC = "persistent://acme/crm/held"
+
+
+# The moment
+
+
+@pytest.mark.parametrize(("guard_ms", "linger_ms"), [(300_000, 1_000), (10_000, 1_000), (2_000, 200), (0, 0)])
+def test_the_default_is_a_second_or_a_tenth_of_the_guard(guard_ms: int, linger_ms: int) -> None:
+    assert default_linger_ms(guard_ms) == linger_ms
+
+
+@pytest.mark.parametrize(
+    ("joins", "send_at_ms"),
+    [
+        ([(50_000, 100)], 1_100),
+        ([(50_000, 100), (50_000, 700)], 1_100),  # the first decides
+        ([(2_100, 100)], 300),  # a tenth of its room
+        ([(50_000, 100), (1_200, 700)], 750),  # until one comes that must go before
+        ([(100, 100)], 100),
+    ],
+)
+def test_all_go_when_the_first_must(joins: list[tuple[int, int]], send_at_ms: int) -> None:
+    gathering = Gathering(1_000)
+    for latest_ms, now_ms in joins:
+        gathering.join(latest_ms, now_ms)
+    assert gathering.send_at_ms == send_at_ms
+    assert gathering.members == len(joins)
+
+
+@pytest.mark.parametrize(("now_ms", "due"), [(1_000, False), (1_999, False), (2_000, True), (9_000, True), (999, True)])
+def test_they_go_at_that_moment_and_when_the_clock_was_set_back(now_ms: int, *, due: bool) -> None:
+    gathering = Gathering(1_000)
+    gathering.join(1_000_000, 1_000)
+    assert gathering.is_due(now_ms) is due
+
+
+def test_without_members_nothing_goes() -> None:
+    gathering = Gathering(1_000)
+    assert not gathering.is_due(5_000)
+    gathering.join(9_000, 1_000)
+    gathering.leave()
+    assert not gathering.is_due(5_000)
+    gathering.join(9_000, 1_000)
+    gathering.sent()
+    assert not gathering.is_due(5_000)
+
+
+# The members
+
+
+def group(*sequence_ids: int, mark: int = -1, size: int = 1) -> HopBatch:
+    found = HopBatch(TOPIC, -1, None, mark)
+    for ordinal, number in enumerate(sequence_ids):
+        found.add(Member(ordinal, None, {}, size), number)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("sequence_ids", "mark", "sequence_id", "takes"),
+    [
+        ([], 15, 20, True),
+        ([20], 15, 30, True),
+        ([10], 15, 15, True),
+        ([10], 15, 16, False),  # it would straddle the mark
+        ([10, 15], 15, 20, False),
+        ([10], -1, 20, True),  # the broker knows nothing of this producer
+    ],
+)
+def test_no_group_straddles_the_mark(sequence_ids: list[int], mark: int, sequence_id: int, *, takes: bool) -> None:
+    assert group(*sequence_ids, mark=mark).takes(sequence_id, 1) is takes
+
+
+def test_a_group_has_bounds_by_count_and_by_bytes() -> None:
+    assert not group(*range(1, GROUP_MESSAGES + 1)).takes(GROUP_MESSAGES + 1, 1)
+    assert group(1, size=GROUP_BYTES - 10).takes(2, 10)
+    assert not group(1, size=GROUP_BYTES - 10).takes(2, 11)
+    assert group().takes(1, 5 * GROUP_BYTES), "one alone may be larger"
+
+
+def test_a_group_has_the_number_of_its_last_position() -> None:
+    assert group(10, 12, 15).end == 15
+
+
+# The outcome
+
+
+def message_id(batch_index: int, ledger: int = 7) -> Any:
+    return SimpleNamespace(batch_index=lambda: batch_index, ledger_id=lambda: ledger)
+
+
+def told(members: HopBatch, result: Any, of_last: Any) -> Confirmations:
+    confirmations = Confirmations(Handle(ManualClock()), ManualClock())
+    confirmations.on_group(members, result, of_last)
+    return confirmations
+
+
+@pytest.mark.parametrize(
+    ("members", "result", "of_last", "outcomes", "deduplicated"),
+    [
+        (group(10, 12, 15), pulsar.Result.Ok, message_id(2), ([0, 1, 2], []), 0),
+        (group(10), pulsar.Result.Ok, message_id(0), ([0], []), 0),
+        (group(10, 12, mark=12), pulsar.Result.Ok, message_id(1, ledger=-1), ([0, 1], []), 2),  # of an earlier session
+        (  # dropped, though the broker cannot have had it (broker-facts: numbers-of-others)
+            group(13, 15, mark=12),
+            pulsar.Result.Ok,
+            message_id(1, ledger=-1),
+            ([], [(0, SEEN_BEFORE), (1, SEEN_BEFORE)]),
+            0,
+        ),
+        (group(10, 12), pulsar.Result.Timeout, message_id(1), ([], [(0, "Timeout"), (1, "Timeout")]), 0),
+    ],
+)
+def test_the_last_message_tells_the_outcome_of_all(
+    members: HopBatch, result: Any, of_last: Any, outcomes: Any, deduplicated: int
+) -> None:
+    confirmations = told(members, result, of_last)
+    assert confirmations.take() == outcomes
+    assert confirmations._handle.counts.deduplicated == deduplicated
+
+
+@pytest.mark.parametrize(
+    ("result", "of_last", "refused"),
+    [
+        (pulsar.Result.Ok, message_id(0), False),
+        (pulsar.Result.Ok, message_id(0, -1), False),
+        (pulsar.Result.MessageTooBig, message_id(-1, -1), True),
+    ],
+)
+def test_a_group_that_the_client_cut_or_refuses_is_neither_confirmed_nor_forgotten(
+    result: Any, of_last: Any, *, refused: bool
+) -> None:
+    cut = group(10, 12, 15)
+    confirmations = told(cut, result, of_last)
+    assert confirmations.take() == ([], [])
+    assert list(confirmations.cut) == [(cut, refused)]
+
+
+def test_of_a_batch_that_the_client_made_one_entry_is_counted_and_every_message_confirmed() -> None:
+    confirmations = Confirmations(Handle(ManualClock()), ManualClock())
+    for ordinal, index in enumerate((0, 1, 2, 0, 1, -1)):  # batches of three and two, and one by itself
+        confirmations.on_batched(ordinal, pulsar.Result.Ok, message_id(index))
+    confirmations.on_batched(6, pulsar.Result.Ok, message_id(1, ledger=-1))
+    assert confirmations._handle.counts.entries == 3
+    confirmations.on_batched(7, pulsar.Result.Timeout, message_id(1))
+    assert confirmations.take() == (list(range(6)), [(6, SEEN_BEFORE), (7, "Timeout")])
+
+
+def test_what_the_broker_drops_is_stored_only_if_an_earlier_session_can_have_sent_it() -> None:
+    confirmations = Confirmations(Handle(ManualClock()), ManualClock())
+    for ordinal, is_new in enumerate((False, True)):
+        confirmations.on_sent(ordinal, is_new, pulsar.Result.Ok, message_id(-1, ledger=-1))
+    assert confirmations._handle.counts.deduplicated == 1
+    assert confirmations.take() == ([0], [(1, SEEN_BEFORE)])

@@ -10,8 +10,7 @@ from timewheel.core.durations import MAX_DURATION_MS
 from timewheel.core.envelope import MAX_TIME_MS, MAX_TIMER_ID_CHARS, MIN_DUE_MS, Envelope, Life
 from timewheel.core.errors import EnvelopeError, EnvelopeTooNew
 from timewheel.core.plan import MIN_STAY_MS, Plan
-from timewheel.relay.machine.commands import PROBE, judged
-from timewheel.relay.machine.intake import ENTERED_SLACK_MS, taken_in
+from timewheel.relay.machine.readings import ENTERED_SLACK_MS, PROBE, judged, taken_in
 
 PUBLISHED = 1_767_139_200_000
 DAY = 86_400_000

@@ -9,19 +9,18 @@ from typing import Any
 import pytest
 
 from tests.relay.relay_world import PLAN, ROUTER, SOURCE_PARTITION, START_MS
-from timewheel.broker.protocol.fields import number_field
+from timewheel.broker.protocol.wire import number_field
 from timewheel.client.positions import Position
 from timewheel.core.grouping import LARGEST_BATCH
+from timewheel.core.limits import OutOfOrder
 from timewheel.core.next_hop import NextHop
-from timewheel.core.out_of_order import OutOfOrder
 from timewheel.core.steps import steps
 from timewheel.relay.driver.dead_letter_writer import Verdicts
-from timewheel.relay.driver.reader import Reader
+from timewheel.relay.driver.session import Reader
 from timewheel.relay.machine.broker_held import BrokerHeld
-from timewheel.relay.machine.commands import Acknowledge, Examine, StoreDeadLetter
-from timewheel.relay.machine.counts import Counts
-from timewheel.relay.machine.forwarding import Forwarding
+from timewheel.relay.machine.interface import Acknowledge, Counts, Examine, StoreDeadLetter
 from timewheel.relay.machine.order import Spot
+from timewheel.relay.machine.relay_held import Forwarding
 
 BATCH_SIZE_FIELD = 6
 """``batch_size`` of ``MessageIdData`` in PulsarApi.proto."""

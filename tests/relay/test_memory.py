@@ -9,15 +9,15 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from timewheel.core.grouping import GROUP_BYTES
-from timewheel.relay.driver.memory import LEAST_WINDOW_BYTES, Memory
-from timewheel.relay.driver.prefetch import (
+from timewheel.relay.driver.session import (
     BROKER_HELD_BYTES,
     BROKER_HELD_ENTRIES,
     MESSAGE_BYTES,
     RELAY_HELD_ENTRIES,
     Prefetch,
 )
-from timewheel.relay.machine.window import WINDOW_BYTES
+from timewheel.relay.driver.source import LEAST_WINDOW_BYTES, Memory
+from timewheel.relay.machine.order import WINDOW_BYTES
 
 MB = 1 << 20
 

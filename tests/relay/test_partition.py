@@ -12,10 +12,8 @@ from tests.relay.relay_world import ROUTER, SOURCE_PARTITION
 from tests.support.manual_clock import LeapingClock
 from timewheel.client.positions import Position
 from timewheel.relay.driver import partition as partitions
-from timewheel.relay.driver.endings import HoleFound, SessionFailed
-from timewheel.relay.driver.handle import PartitionState
-from timewheel.relay.driver.memory import Memory
-from timewheel.relay.machine.beginning import Sign
+from timewheel.relay.driver.source import HoleFound, Memory, PartitionState, SessionFailed
+from timewheel.relay.machine.order import Sign
 from timewheel.relay.machine.visits import Visit
 
 HOLE = HoleFound("a hole")

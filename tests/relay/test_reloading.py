@@ -21,8 +21,7 @@ from timewheel.events import (
     RelayPlansRefused,
 )
 from timewheel.hooks import Event
-from timewheel.relay.registry import RelayRegistry
-from timewheel.relay.reloading import Reloading
+from timewheel.relay.service import RelayRegistry, Reloading
 
 A = Plan(due_topic="persistent://t/n/a", subscriptions=("s",))
 B = replace(A, due_topic="persistent://t/n/b")
@@ -242,7 +241,7 @@ def test_whatever_goes_wrong_in_between_the_files_are_looked_at_again(
             raise error
 
     monkeypatch.setattr(stage.reloading, "_settle", settle)
-    monkeypatch.setattr("timewheel.relay.reloading.LOOK_MS", 1)
+    monkeypatch.setattr("timewheel.relay.service.LOOK_MS", 1)
     stage.write(a=A, b=B)
     stage.reloading.start()
     from timewheel.testing import eventually

@@ -12,7 +12,7 @@ from tests.support.manual_clock import ManualClock
 from tests.support.plans import plan_of
 from timewheel.core.plan import Ring, Wheel
 from timewheel.core.steps import steps
-from timewheel.relay.driver.slot_scheduler import WAKE_MS, SlotScheduler
+from timewheel.relay.driver.partition import WAKE_MS, SlotScheduler
 from timewheel.relay.machine.visits import OPEN_AHEAD_MS, Visit, next_times
 from timewheel.testing import eventually
 

@@ -5,15 +5,16 @@ from __future__ import annotations
 import subprocess
 import sys
 import threading
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any, Self
 
 import httpx
 import pytest
 
-from timewheel.relay.driver.handle import PartitionState
+from timewheel.relay.driver.source import PartitionState
+from timewheel.relay.machine.interface import Counts
+from timewheel.relay.relay import PartitionStatus, RelayStatus
 from timewheel.relay.service import Service
-from timewheel.relay.status import PartitionStatus, RelayStatus
 from timewheel.serving import LOOPBACK, Answer, CannotListen, HttpServer
 from timewheel.testing import eventually
 
@@ -57,25 +58,6 @@ def test_a_stuck_service_is_ended_with_its_stacks() -> None:
     assert "Timeout" in done.stderr
 
 
-COUNTS = dict.fromkeys(
-    (
-        "in_flight",
-        "in_flight_bytes",
-        "forwarded",
-        "late",
-        "dead",
-        "refiled",
-        "dropped",
-        "skipped",
-        "deduplicated",
-        "jumps",
-        "failures",
-        "entries",
-    ),
-    0,
-)
-
-
 @dataclass
 class FakeRelay:
     """One partition, which is as it is told to be."""
@@ -96,9 +78,11 @@ class FakeRelay:
 
     def status(self) -> RelayStatus:
         partition: Any = {"state": PartitionState.RUNNING, "connected": self.ready, "alive": self.alive}
-        rest: Any = {"head_release_ms": None, "newest_release_ms": None, "reason": None, **COUNTS}
+        rest: Any = {"head_release_ms": None, "newest_release_ms": None, "reason": None, **asdict(Counts())}
         return RelayStatus(
-            relay_id="r", ready=self.ready, partitions=(PartitionStatus(topic="tier", **partition, **rest),)
+            relay_id="r",
+            ready=self.ready,
+            partitions=(PartitionStatus(topic="tier", in_flight=0, in_flight_bytes=0, **partition, **rest),),
         )
 
 

@@ -13,12 +13,10 @@ from tests.support.manual_clock import ManualClock
 from timewheel.core.envelope import Envelope
 from timewheel.relay.driver import session as sessions
 from timewheel.relay.driver.dead_letter_writer import Verdicts
-from timewheel.relay.driver.handle import Handle
 from timewheel.relay.driver.hop_producers import LeaseHeld
-from timewheel.relay.driver.memory import Memory
-from timewheel.relay.driver.prefetch import Prefetch
-from timewheel.relay.machine.commands import RECEIVE, Forward, Wait
-from timewheel.relay.machine.states import State
+from timewheel.relay.driver.session import Prefetch
+from timewheel.relay.driver.source import Handle, Memory
+from timewheel.relay.machine.interface import RECEIVE, Forward, State, Wait
 
 ENVELOPE = Envelope("t", START_MS + 60_000, START_MS)
 

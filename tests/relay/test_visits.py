@@ -12,7 +12,7 @@ from tests.core.plan_space import moments_ms, plans
 from timewheel.core.plan import Plan
 from timewheel.core.routing import Hold, Router, release_at
 from timewheel.core.steps import steps
-from timewheel.relay.driver.visiting import Visiting
+from timewheel.relay.driver.partition import Visiting
 from timewheel.relay.machine.visits import (
     MAX_SWEEPS,
     OPEN_AHEAD_MS,

@@ -16,9 +16,8 @@ from tests.support.stored_entry import native_entry
 from timewheel.client.positions import EntryPosition
 from timewheel.core.plan import Tiered
 from timewheel.core.routing import Hold, Router
-from timewheel.shadow.machine.journal import Journal
+from timewheel.shadow.machine.journal import Journal, UnackedOriginals
 from timewheel.shadow.machine.move_decider import MoveDecider, MoveDecision, fence_number
-from timewheel.shadow.machine.unacked_originals import UnackedOriginals
 
 __all__ = ["PLANS", "RIGHT", "Rules", "World", "far_delay_ms"]
 

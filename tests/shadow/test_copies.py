@@ -18,13 +18,10 @@ from timewheel.client.positions import EntryPosition
 from timewheel.core.envelope import PROBE_PROPERTY
 from timewheel.core.names import Names
 from timewheel.core.plan import Tiered
-from timewheel.relay.driver.endings import SessionFailed
-from timewheel.relay.driver.handle import Handle
-from timewheel.shadow.driver.copies import Copies, Stays
-from timewheel.shadow.driver.move_counts import MoveCounts
-from timewheel.shadow.machine.journal import Journal
+from timewheel.relay.driver.source import Handle, SessionFailed
+from timewheel.shadow.driver.copies import Copies, MoveCounts, Stays
+from timewheel.shadow.machine.journal import Journal, UnackedOriginals
 from timewheel.shadow.machine.move_decider import MoveDecision, fence_number
-from timewheel.shadow.machine.unacked_originals import UnackedOriginals
 
 NOW_MS = 1_800_000_000_000
 PLAN = shadow_of(Tiered(window_ms=60_000, tiers_ms=(60_000,)), guard_ms=1_000, max_delay_ms=600_000)

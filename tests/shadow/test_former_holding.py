@@ -14,7 +14,7 @@ from timewheel.core.names import RELAY_SUBSCRIPTION, namespace_of, partition_top
 from timewheel.core.plan import Ring, Tiered, Wheel
 from timewheel.core.topology import topology
 from timewheel.inspect.doctor.seen import Asking
-from timewheel.shadow.former_holding import former_backlogs, former_partitions
+from timewheel.shadow.draining import former_backlogs, former_partitions
 
 SCHEME = Tiered(window_ms=HOUR_MS, tiers_ms=(HOUR_MS, 2 * DAY_MS))
 PLAN = plan_of(SCHEME, relay="service", intake=True, partitions=2, former_namespaces=("acme/then",))

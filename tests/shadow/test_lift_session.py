@@ -11,19 +11,17 @@ import pytest
 from tests.shadow.test_copies import NOW_MS, NOWHERE, PART, PLAN, STORED, Client
 from tests.shadow.test_refusing import internals
 from tests.support.manual_clock import ManualClock
-from timewheel.broker.admin.internals import InternalStats
+from timewheel.broker.admin.stats import InternalStats
 from timewheel.client.hooks import Hooks
 from timewheel.client.native import NO_SCHEMA
 from timewheel.core.names import JOURNAL_SUBSCRIPTION
 from timewheel.core.rng import system_random
-from timewheel.relay.driver.endings import SessionFailed
-from timewheel.relay.driver.handle import Handle
 from timewheel.relay.driver.hop_producers import LeaseHeld
-from timewheel.shadow.driver.inspector import View
-from timewheel.shadow.driver.move_counts import MoveCounts
-from timewheel.shadow.driver.move_session import MoveSession
-from timewheel.shadow.driver.mover import Mover
-from timewheel.shadow.machine.states import DesiredState, State
+from timewheel.relay.driver.source import SessionFailed
+from timewheel.shadow.desired_state import DesiredState, State
+from timewheel.shadow.driver import mover as module
+from timewheel.shadow.driver.inspector import AT_LEAST_MS, View
+from timewheel.shadow.driver.mover import ALL_KNOW_MS, Mover, MoveSession
 
 MOVING, PAUSED = (
     View(desired=DesiredState(State.SHADOWING, 0), refusal=""),
@@ -68,11 +66,15 @@ class Broker(Client):
         self.asked.append("given back")
 
 
+class Noted(Mover):
+    def led(self) -> None:
+        self.tools.client.asked.append("led")
+
+
 def session_of(broker: Any, versions: set[int] | None = None) -> MoveSession:
-    return MoveSession(
-        broker, PART, 0, Handle(broker.clock), MoveCounts(), {}, set() if versions is None else versions,
-        lambda: broker.asked.append("led"),
-    )  # fmt: skip
+    mover = Noted(broker, PART, 0)
+    mover.versions = set() if versions is None else versions
+    return MoveSession(mover, None)
 
 
 def test_it_leads_once_it_has_the_lease_and_does_nothing_before_its_fence_is_stored() -> None:
@@ -149,3 +151,37 @@ def test_a_lifter_leads_only_while_its_session_has_the_lease(error: Exception | 
     mover.run()
     assert any(seen) is led
     assert not mover.leads
+
+
+class Tools:
+    def __init__(self) -> None:
+        self.clock = ManualClock(0)
+        self.rng = system_random()
+        self.hooks = Hooks(())
+
+
+def test_a_session_that_met_others_is_followed_by_one_that_ends_when_all_know_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    tools: Any = Tools()
+    untils: list[int | None] = []
+    script = [("met", 5_000), ("met", 1_000), ("over", ALL_KNOW_MS), ("paused", 7), ("stop", 0)]
+
+    class Session:
+        met_others = False
+
+        def __init__(self, *args: Any) -> None:
+            untils.append(args[-1])
+
+        def run(self) -> None:
+            word, took_ms = script[len(untils) - 1]
+            tools.clock.advance(took_ms)
+            self.met_others = word == "met"
+            if word == "stop":
+                mover.handle.stop(0)
+
+    monkeypatch.setattr(module, "MoveSession", Session)
+    mover = Mover(tools, "persistent://acme/crm/others", 0)
+    mover.run()
+    assert untils == [None, 5_000 + ALL_KNOW_MS, 6_000 + ALL_KNOW_MS, None, None]
+    assert ALL_KNOW_MS > AT_LEAST_MS

@@ -12,8 +12,7 @@ from timewheel.broker.admin.stats import SHADOW_ACKER, PartitionedStats, TopicSt
 from timewheel.client.hooks import Hooks
 from timewheel.core.errors import AdminError, AdminMissing
 from timewheel.core.names import parts_of
-from timewheel.shadow.driver.acker import Subscription
-from timewheel.shadow.driver.inspector import SILENT_MS, TopicInspector
+from timewheel.shadow.driver.inspector import AT_LEAST_MS, SILENT_MS, Subscription, TopicInspector
 
 PARTS = parts_of(PLAN.due_topic, PLAN.partitions)
 
@@ -99,6 +98,23 @@ def test_an_admin_api_that_does_not_answer_is_left_alone_for_a_while() -> None:
     assert inspector.there_now(PARTS[0]) is None
     admin.clock.advance(1)
     assert inspector.there_now(PARTS[0]) == frozenset({"billing"})
+
+
+@pytest.mark.parametrize(
+    ("took_ms", "again_after_ms"),
+    [(0, 0), (5, 0), (50, 0), (51, 1_020), (200, 4_000), (1_000, 20_000), (1_500, 30_000), (60_000, AT_LEAST_MS)],
+)
+def test_it_is_asked_again_after_twenty_times_what_the_answer_took(took_ms: int, again_after_ms: int) -> None:
+    admin = MadeUpAdmin(billing=("Shared", ("a",)))
+    admin.takes_ms = took_ms
+    inspector = inspector_on(admin)
+    inspector.inspect()
+    admin.clock.advance(max(again_after_ms - 1, 0))
+    inspector.inspect()
+    assert admin.asked == (1 if again_after_ms else 2)
+    admin.clock.advance(1)
+    inspector.inspect()
+    assert admin.asked == (2 if again_after_ms else 3)
 
 
 def test_a_look_that_is_wanted_soon_asks_whatever_it_costs() -> None:

@@ -11,17 +11,17 @@ from rich.console import Console
 
 from tests.shadow.entries import entry_of
 from tests.shadow.test_standing import NOW_MS, PLAN, SOUND, overview
-from timewheel.broker.admin.internals import AckedRange
+from timewheel.broker.admin.stats import AckedRange
 from timewheel.cli.options import at
 from timewheel.cli.shadow import show_audit, show_overview
 from timewheel.client.positions import EntryPosition
 from timewheel.core.durations import DAY_MS, HOUR_MS, MINUTE_MS
-from timewheel.shadow.machine.acked import Acked
+from timewheel.shadow.desired_state import DesiredState, State
 from timewheel.shadow.machine.audit import Place
+from timewheel.shadow.machine.cursors import Acked
 from timewheel.shadow.machine.journal import HOLD_MS
 from timewheel.shadow.machine.move_decider import MoveDecider
-from timewheel.shadow.machine.pending import ARRIVED_MS, Pending
-from timewheel.shadow.machine.states import DesiredState, State
+from timewheel.shadow.machine.survey_counters import ARRIVED_MS, Pending
 from timewheel.shadow.overview import Phase, Queue, ShadowOverview, overview_facts
 from timewheel.shadow.verification import PartitionAudit, Verification
 

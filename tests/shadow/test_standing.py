@@ -16,7 +16,7 @@ from tests.support.plans import plan_of
 from timewheel.core.durations import DAY_MS, HOUR_MS, MINUTE_MS
 from timewheel.core.plan import Tiered
 from timewheel.shadow.curing import Excess, with_window
-from timewheel.shadow.machine.states import DesiredState, State
+from timewheel.shadow.desired_state import DesiredState, State
 from timewheel.shadow.overview import (
     STALE_ENTRIES,
     Lag,

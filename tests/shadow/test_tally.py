@@ -12,15 +12,13 @@ from hypothesis import strategies as st
 from tests.core.plan_space import plans
 from tests.shadow.entries import entry_of
 from tests.support.plans import plan_of
-from timewheel.broker.admin.internals import AckedRange, Ledger
+from timewheel.broker.admin.stats import AckedRange, Ledger
 from timewheel.client.positions import EntryPosition
 from timewheel.core.durations import DAY_MS, HOUR_MS, MINUTE_MS
 from timewheel.core.envelope import NUDGE_PROPERTY
 from timewheel.core.plan import Plan, Tiered
-from timewheel.shadow.machine.acked import Acked
-from timewheel.shadow.machine.gaps_left import GapsLeft
+from timewheel.shadow.machine.cursors import Acked, GapsLeft, Stretch, entries_after, stretches_of
 from timewheel.shadow.machine.move_decider import LARGEST_BYTES, MoveDecider, MoveDecision
-from timewheel.shadow.machine.stretches import Stretch, entries_after, stretches_of
 from timewheel.shadow.machine.survey_counters import PARTLY, SurveyCounters
 
 NOW_MS = 1_767_225_600_000

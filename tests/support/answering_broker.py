@@ -10,8 +10,6 @@ import pulsar
 
 from timewheel.core.names import partition_topic
 
-__all__ = ["AnsweringClient"]
-
 
 class AnsweringClient:
     """Opens producers that report the same result for each message.

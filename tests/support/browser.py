@@ -12,8 +12,6 @@ from typing import Any, Literal
 import pytest
 from playwright.sync_api import Browser, Page, sync_playwright
 
-__all__ = ["Shown", "chromium", "shown"]
-
 DRAWN = "document.querySelectorAll('.chart').length === Object.keys(window.charts ?? {}).length"
 TIMEOUT_S = 30.0
 POLL_MS = 20
@@ -168,14 +166,7 @@ def chromium() -> Iterator[Browser]:
 def shown(
     browser: Browser, path: Path, *, width: int = 1_200, colors: Literal["light", "dark"] = "light"
 ) -> Iterator[Shown]:
-    """Open a page until the block ends.
-
-    Args:
-        browser: Opens the page.
-        path: The page's file.
-        width: Width of the window, pixels.
-        colors: Color scheme that the reader prefers.
-    """
+    """Open a page until the block ends; its width is in pixels."""
     page = browser.new_page(viewport={"width": width, "height": HEIGHT}, color_scheme=colors)
     try:
         seen = Shown(page)

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import subprocess
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from pathlib import Path
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
-__all__ = ["Identity", "make_authority", "make_identity"]
+from tests.support.processes import ran
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,6 +43,6 @@ def make_identity(folder: Path, authority: Identity, name: str, alternative: str
 
 
 def _openssl(*arguments: str) -> None:
-    done = subprocess.run(["openssl", *arguments], capture_output=True, text=True, timeout=60, check=False)
+    done = ran(["openssl", *arguments])
     if done.returncode != 0:
         raise RuntimeError(f"openssl {arguments[0]} failed: {done.stderr}")

@@ -21,17 +21,6 @@ from timewheel.core.names import Names, parts_of
 from timewheel.core.plan import Plan
 from timewheel.core.topology import topology
 
-__all__ = [
-    "AUDIT",
-    "Copies",
-    "Copy",
-    "copies_of",
-    "count_copies",
-    "count_dead_letters",
-    "read_due_topic",
-    "where_stored",
-]
-
 AUDIT = "audit"
 READ_TIMEOUT_MS = 10_000
 EXAMPLES = 3
@@ -89,27 +78,13 @@ class Copies:
 
 
 def count_copies(client: Any, plan: Plan, hops: Iterable[Hop], sends: Mapping[str, int]) -> Copies:
-    """Read the due topic from its beginning to its end, and count.
-
-    Args:
-        client: A `pulsar.Client`.
-        plan: The plan; its subscription `AUDIT` has no consumer.
-        hops: As for `copies_of`.
-        sends: As for `copies_of`.
-    """
+    """Read the due topic from its beginning to its end, and count."""
     dead_letters = count_dead_letters(client, plan) if plan.needs_relay else 0
     return copies_of(list(read_due_topic(client, plan)), list(hops), sends, dead_letters)
 
 
 def copies_of(stored: Sequence[Copy], hops: Sequence[Hop], sends: Mapping[str, int], dead_letters: int = 0) -> Copies:
-    """Count the copies in a due topic.
-
-    Args:
-        stored: All of them.
-        hops: All hops that any relay ever sent.
-        sends: How often each timer's sender passed it to its client; once if missing.
-        dead_letters: Messages in the dead-letter topic.
-    """
+    """Count the copies in a due topic."""
     unnamed: set[str] = set()
     producers: defaultdict[tuple[str, int, int], set[str]] = defaultdict(set)
     for hop in hops:

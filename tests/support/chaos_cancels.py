@@ -18,8 +18,6 @@ from timewheel.core.names import Names, partition_topic
 from timewheel.core.plan import Plan
 from timewheel.producers import DelayedProducer, Timer
 
-__all__ = ["Cancels"]
-
 SHARE = 0.5
 CLOSE_MS = (5, 150)
 """Before the due time, for a third of the cancelled timers."""

@@ -13,8 +13,6 @@ from timewheel.client.positions import Position
 from timewheel.core.envelope import ID_PROPERTY, Envelope
 from timewheel.core.names import RELAY_SUBSCRIPTION
 
-__all__ = ["WatchedClient"]
-
 
 class WatchedClient(Through):
     """A client that records business acknowledgements, and can hold back sends."""

@@ -14,20 +14,6 @@ from typing import NamedTuple
 
 from timewheel.client.positions import Position
 
-__all__ = [
-    "Acknowledged",
-    "Beat",
-    "Dying",
-    "Event",
-    "Handled",
-    "Hop",
-    "Ledger",
-    "Ready",
-    "Tail",
-    "now_ms",
-    "ready_file",
-]
-
 
 class Handled(NamedTuple):
     """A handler received a timer."""

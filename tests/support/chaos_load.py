@@ -15,8 +15,6 @@ from timewheel.core.errors import TimewheelError
 from timewheel.core.plan import Plan
 from timewheel.producers import DelayedProducer, Timer
 
-__all__ = ["Load", "Sent", "Traffic"]
-
 JOIN_TIMEOUT_S = 60.0
 
 

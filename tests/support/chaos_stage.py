@@ -6,14 +6,12 @@ import sys
 from collections.abc import Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Protocol, Self
 
 import pulsar
 
 from tests.support.chaos_audit import AUDIT, count_copies, where_stored
-from tests.support.chaos_conductor import Conductor, NotInTime
-from tests.support.chaos_crew import Post
+from tests.support.chaos_conductor import Conductor, NotInTime, Post
 from tests.support.chaos_ledger import Hop, now_ms
 from tests.support.chaos_load import Load, Traffic
 from tests.support.chaos_verdict import Verdict, judge
@@ -26,8 +24,6 @@ from timewheel.core.planfile import save_plan
 from timewheel.core.topology import topology
 from timewheel.provision.provisioning import ensure
 from timewheel.testing.process import OwnedProcess
-
-__all__ = ["BUSINESS", "QUICK_TAKEOVER", "Stage"]
 
 BUSINESS = "billing"
 """The plan's other subscription, `chaos_audit.AUDIT`, has no consumer."""
@@ -77,9 +73,7 @@ class Stage:
         save_plan(self.plan, self.plan_file)
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._stack.close()
 
     def relay(self, name: str, *, hop_rules: RulesName = "right", lists: bool = False, **job: Any) -> Post:

@@ -35,9 +35,7 @@ from timewheel.core.grouping import default_linger_ms
 from timewheel.core.plan import Plan
 from timewheel.provision import FormerTopics
 from timewheel.relay import Relay, compactor
-from timewheel.relay.driver import former_topic_drainer, hop_batches, partition
-
-__all__ = ["CONSUMER_POINTS", "Fuse", "Job", "Role"]
+from timewheel.relay.driver import former_topic_drainer, hop_producers, partition
 
 Role = Literal["relay", "service", "consumer"]
 """A service is the command `timewheel relay run` itself; only its client is watched."""
@@ -108,7 +106,6 @@ class Job:
     admin_url: str = ""
 
     def arguments(self) -> list[str]:
-        """Return the command line that runs the job."""
         return [sys.executable, "-m", "tests.support.chaos_worker", json.dumps(asdict(self))]
 
     @classmethod
@@ -145,9 +142,9 @@ def _relay(job: Job, client: Any, plan: Plan, burning: _Burning, ledger: Ledger)
     signal.signal(signal.SIGTERM, lambda *_: ended.set())
     if job.hop_rules == "wall clock":
         partition.NextHop = WallClock  # type: ignore[attr-defined]
-    hop_batches.HopBatch = WRONG_GROUPS.get(job.hop_rules, hop_batches.HopBatch)  # type: ignore[misc]
+    hop_producers.HopBatch = WRONG_GROUPS.get(job.hop_rules, hop_producers.HopBatch)  # type: ignore[misc]
     rng = random.Random(os.getpid())
-    hop_batches.GROUP_MESSAGES = job.group or rng.choice([1, 3, 20, 100, 500, 1_000])  # type: ignore[attr-defined]
+    hop_producers.GROUP_MESSAGES = job.group or rng.choice([1, 3, 20, 100, 500, 1_000])  # type: ignore[attr-defined]
     linger_ms = default_linger_ms(plan.guard_ms) if job.group else min(rng.choice([0, 5, 20, 100]), plan.guard_ms)
     # Low limits, so that the log of cancellations is packed often.
     compactor.LEAST_LOOSE, compactor.LOOK_EVERY_MS = 200, 300

@@ -22,12 +22,7 @@ _PAGE = re.compile(r"(?<![\w*}/.-])[\w.][\w./-]*\.md\b")
 
 
 class Entry(NamedTuple):
-    """An entry of the page.
-
-    Args:
-        slug: Its anchor.
-        text: The text below its heading.
-    """
+    """An entry of the page."""
 
     slug: str
     text: str
@@ -37,7 +32,6 @@ class NamedTest(NamedTuple):
     """A test that a text names.
 
     Args:
-        name: Name of the function.
         file: Path from the root.
     """
 
@@ -103,7 +97,6 @@ def dangling_links(page: str, pages: Mapping[str, str]) -> list[str]:
 
     Args:
         page: Path of the page, from the root.
-        pages: All pages by path.
     """
     found = []
     for link in _LINK.findall(_FENCE.sub("", pages[page])):

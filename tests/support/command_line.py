@@ -24,8 +24,6 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NoReturn
 
-__all__ = ["timewheel", "well"]
-
 NOT_LOADED = ("__main__", "demo", "spark_planner", "testing", "watch", "_report")
 """Parts that are large, or start something when they are loaded."""
 LOADED_LATE = ("encodings.idna", "h11", "httpcore", "certifi", "pydantic.type_adapter")
@@ -43,9 +41,7 @@ def timewheel(
 
     Args:
         words: Behind ``timewheel``.
-        cwd: Its folder.
         env: All of its variables; None: those of this process.
-        entered: On its standard input.
         timeout: In seconds; it is killed then, and `subprocess.TimeoutExpired` raised.
     """
     arguments = list(map(str, words))

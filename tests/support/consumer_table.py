@@ -11,9 +11,7 @@ from collections.abc import Iterable
 from tests.consumers.engine_walk import NOT_IN_FLIGHT, Met, walk
 from tests.support.checkout import ROOT
 from tests.support.drawn import drawn, outline
-from timewheel.consumers.in_flight import Stage
-
-__all__ = ["PAGE", "TABLES", "begin", "lines", "redrawn", "walked"]
+from timewheel.consumers.message import Stage
 
 PAGE = ROOT / "docs" / "state-machines.txt"
 TABLES = {"where nothing can be cancelled": False, "where timers can be cancelled": True}

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-__all__ = ["Stored", "brute_force_peak", "in_ledgers", "ranges_at"]
-
 
 class Stored(NamedTuple):
     """An entry of a partition, and when it is acknowledged; None: never."""

@@ -13,9 +13,7 @@ from timewheel.demo.results import BrokerFacts, Result
 from timewheel.demo.sampling import Sample
 from timewheel.demo.settings import ALL_SCHEMES, DAYS, SchemeName, Settings
 from timewheel.demo.verdict import Lateness, Measured, Verdict
-from timewheel.testing.evidence.checker import Totals
-
-__all__ = ["demo_result"]
+from timewheel.testing.evidence.ledger import Totals
 
 START_MS = 1_800_000_000_000
 SAMPLES_PER_DAY = 12

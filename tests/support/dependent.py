@@ -10,8 +10,6 @@ from numpy.typing import NDArray
 from timewheel.core.durations import DAY_MS, HOUR_MS, MINUTE_MS
 from timewheel.spark_planner.history.generate import START_MS
 
-__all__ = ["DEPENDENT"]
-
 Integers = NDArray[np.int64]
 Timers = tuple[Integers, Integers]
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import subprocess
 import sys
 import tarfile
 import zipfile
@@ -11,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.support.checkout import ROOT, files
+from tests.support.processes import ran
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,7 +31,6 @@ def copy_of_checkout(target: Path, *, links: bool) -> Path:
     """Copy the project's files, without leftovers of former builds.
 
     Args:
-        target: A folder that does not exist yet.
         links: False writes each link as a text file with its target, as git does if the file system has no links.
     """
     for path in files():
@@ -65,18 +64,33 @@ def build(work: Path) -> Distribution:
     )
 
 
-def install(wheel: Path, environment: Path) -> Path:
-    """Make a new environment with only the wheel and its pinned base dependencies.
+def install(wheel: Path, environment: Path, *, extras: str = "", interpreter: str = sys.executable) -> Path:
+    """Make a new environment with only the wheel and its pinned dependencies.
+
+    Args:
+        extras: In brackets, as pip takes them.
 
     Returns:
         The environment's Python.
     """
     python = environment / "bin" / "python"
     # Use our own pip: to install pip there takes as long as all other steps.
-    _run([sys.executable, "-m", "venv", "--without-pip", str(environment)])
+    _run([interpreter, "-m", "venv", "--without-pip", str(environment)])
     pip = [sys.executable, "-m", "pip", "--python", str(python)]
-    _run([*pip, "install", "--quiet", "--no-compile", "-c", str(ROOT / "constraints.txt"), str(wheel)])
+    _run([*pip, "install", "--quiet", "--no-compile", "-c", str(ROOT / "constraints.txt"), f"{wheel}{extras}"])
     return python
+
+
+def interpreters() -> dict[str, str]:
+    """Return the other Pythons of this machine that can run timewheel, by their minor version: on PATH or of pyenv."""
+    found = {}
+    for minor in range(11, 20):
+        name = f"python3.{minor}"
+        paths = [shutil.which(name), *Path.home().glob(f".pyenv/versions/3.{minor}.*/bin/{name}")]
+        works = [str(path) for path in paths if path and ran([path, "-c", ""]).returncode == 0]
+        if works and minor != sys.version_info.minor:
+            found[f"3.{minor}"] = works[0]
+    return found
 
 
 def _build(kind: str, source: Path, out: Path) -> None:
@@ -90,6 +104,6 @@ def _only(folder: Path, pattern: str) -> Path:
 
 
 def _run(command: list[str]) -> None:
-    done = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
+    done = ran(command, timeout=240)
     if done.returncode != 0:
         raise AssertionError(f"{' '.join(command)} ended with {done.returncode}\n{done.stdout}\n{done.stderr}")

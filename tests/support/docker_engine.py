@@ -29,8 +29,6 @@ from timewheel.testing import LocalPulsar
 from timewheel.testing.container import INNER_PORT, START_TIMEOUT_S
 from timewheel.testing.ports import LOOPBACK, free_ports
 
-__all__ = ["Container", "Engine", "answers_ready", "local_broker", "point_at"]
-
 POLL_S = 0.01
 END_TIMEOUT_S = 120.0
 """Enough for a program that has to start before it can end."""

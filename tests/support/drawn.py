@@ -25,7 +25,6 @@ def outline(outcomes: Mapping[tuple[str, str], Mapping[str, set[str]]], order: S
 
     Args:
         outcomes: By state and event: next states, each with its commands.
-        order: The states.
     """
     lines: list[str] = []
     for state in [one for one in order if any(one == of for of, _ in outcomes)]:

@@ -18,8 +18,6 @@ from benchmarks.machine import short
 from tests.support.checkout import ROOT
 from tests.support.evidence_claims import CLAIMS, PLACE, Claim
 
-__all__ = ["PAGE", "Figure", "Ledger", "Row", "lines", "merged", "page", "rows", "rows_file"]
-
 PAGE = ROOT / "docs" / "evidence.md"
 HEAD = """# Evidence
 
@@ -47,7 +45,7 @@ TAIL = """## Not proved
 """
 
 Figure = int | float | str
-_MISSING = "not played yet"
+_MISSING, _OTHER = "not played yet", "its plays have other figures"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,12 +53,9 @@ class Row:
     """A play of a proof.
 
     Args:
-        proof: Its name.
         pulsar: The broker's version; None: there was no broker.
         seed: Seed of its random choices; None: it has none.
         date: UTC.
-        machine: The machine that it ran on, with its load.
-        figures: Its results.
     """
 
     proof: str
@@ -134,29 +129,15 @@ def merged(old: Iterable[Row], new: Sequence[Row]) -> list[Row]:
 
 def page(found: Sequence[Row]) -> str:
     """Return the page of these rows."""
-    left = list(found)
     parts = [HEAD]
+    head = ["| claim | worst of all plays | plays/seeds, Pulsar, date, machine |", "|---|---|---|"]
     for heading, claims in CLAIMS.items():
-        told = []
-        for claim in claims:
-            own = [row for row in left if claim.covers(row.proof)]
-            left = [row for row in left if row not in own]
-            link = f"[{claim.text}](../tests/{claim.test})"
-            told.append(_line(link, _found(claim, own) if own else _MISSING, own))
-        parts.append(_table(heading, told))
-    names = sorted({row.proof for row in left})
-    if names:
-        others = {name: [row for row in left if row.proof == name] for name in names}
-        parts.append(_table("Others", [_line(name, _all_figures(own), own) for name, own in others.items()]))
+        told = [_line(claim, [row for row in found if claim.covers(row.proof)]) for claim in claims]
+        parts.append("\n".join([f"## {heading}", "", *head, *told, ""]))
     return "\n".join([*parts, TAIL])
 
 
-def _table(heading: str, told: Sequence[str]) -> str:
-    head = ["| claim | worst of all plays | plays/seeds, Pulsar, date, machine |", "|---|---|---|"]
-    return "\n".join([f"## {heading}", "", *head, *told, ""])
-
-
-def _line(name: str, figures: str, own: Sequence[Row]) -> str:
+def _line(claim: Claim, own: Sequence[Row]) -> str:
     seeds = {row.seed for row in own} - {None}
     origin = (
         f"{len(own)}/{len(seeds)}" if seeds else str(len(own)),
@@ -164,7 +145,9 @@ def _line(name: str, figures: str, own: Sequence[Row]) -> str:
         _span(sorted({row.date for row in own})),
         ", ".join(sorted({short(row.machine.partition(", load ")[0]) for row in own})),
     )
-    cells = (name, figures, "; ".join(part for part in origin if part) if own else "")
+    figures = _found(claim, own) if own else _MISSING
+    link = f"[{claim.text}](../tests/{claim.test})"
+    cells = (link, figures, "; ".join(part for part in origin if part) if own else "")
     return "| " + " | ".join(cell.replace("|", "/") for cell in cells) + " |"
 
 
@@ -183,11 +166,11 @@ _NUMBER = re.compile(r"[+-]?\d[\d,]*(?:\.\d+)?")
 
 
 def _found(claim: Claim, own: Sequence[Row]) -> str:
-    """Return the claim's figures; all figures if the plays have other ones."""
+    """Return the claim's figures."""
     try:
         return PLACE.sub(lambda place: _over(own, place[1] or "most", place[2]), claim.found)
     except ValueError:
-        return _all_figures(own)
+        return _OTHER
 
 
 def _over(own: Sequence[Row], kind: str, name: str) -> str:
@@ -224,16 +207,6 @@ def _size(value: Figure) -> list[float]:
 
 def _apart(left: Figure, right: Figure) -> float:
     return max(abs(b / a - 1) for a, b in zip(_numbers(left), _numbers(right), strict=True) if a)
-
-
-def _all_figures(own: Sequence[Row]) -> str:
-    names = list(dict.fromkeys(name for row in own for name in row.figures))
-    return ", ".join(f"{name} {_between(list(_values(own, name)))}" for name in names)
-
-
-def _between(values: Sequence[Figure]) -> str:
-    low, high = _written(min(values, key=_size)), _written(max(values, key=_size))
-    return low if low == high else f"{low} to {high}"
 
 
 # Files

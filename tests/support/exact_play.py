@@ -14,8 +14,6 @@ from numpy.typing import NDArray
 from timewheel.core.plan import Plan
 from timewheel.core.steps import steps
 
-__all__ = ["Played", "native_peak", "play", "ranges_over_time"]
-
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
@@ -26,10 +24,6 @@ class Played:
 
     Args:
         topic: Calendar interval, or 0.
-        partition: Index.
-        arrival_ms: When each timer arrived in its due topic.
-        acknowledged_ms: When it was acknowledged.
-        hops: Number of its hops.
     """
 
     topic: Integers

@@ -7,8 +7,6 @@ from numpy.typing import NDArray
 
 from timewheel.core.broker_profile import AckFormat, BrokerProfile
 
-__all__ = ["redelivered_exactly"]
-
 Flags = NDArray[np.bool_]
 
 
@@ -18,8 +16,6 @@ def redelivered_exactly(acknowledged: Flags, ledger_entries: int, profile: Broke
     Args:
         acknowledged: Flag of each entry, in position order.
         ledger_entries: Entries of every ledger; the last ledger has the rest.
-        profile: Limits and rules.
-        ack_format: Format of the persisted cursor.
     """
     open_ = np.flatnonzero(~acknowledged)
     if not len(open_):

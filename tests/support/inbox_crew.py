@@ -21,8 +21,6 @@ from typing import Any, NamedTuple
 from tests.support.checkout import ROOT
 from tests.support.inbox_worker import GO
 
-__all__ = ["Crew", "Play", "Verdict", "crew", "verdict"]
-
 DEADLINE_S = 120.0
 """Deadline of a line: long enough for a busy machine."""
 WORKER = ROOT / "tests" / "support" / "inbox_worker.py"
@@ -152,7 +150,6 @@ class Verdict(NamedTuple):
 
     Attributes:
         lost: Keys whose effect never happened.
-        extra: Number of surplus effects.
     """
 
     lost: frozenset[str]

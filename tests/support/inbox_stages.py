@@ -10,18 +10,11 @@ from tests.support.manual_clock import ManualClock
 from tests.support.redis_server import RedisServer
 from timewheel.consumers.inbox import Inbox, MemoryInbox, RedisInbox, SqliteInbox
 
-__all__ = ["MemoryStage", "RedisStage", "SqliteStage", "Stage", "shift_time"]
-
 _numbers = count()
 
 
 class Stage(Protocol):
-    """A store of claims.
-
-    Attributes:
-        inbox: The opened inbox.
-        keeps: Whether claims outlive the process.
-    """
+    """A store of claims."""
 
     inbox: Inbox
     keeps: bool

@@ -9,8 +9,6 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack
 from typing import Any, TypeVar
 
-__all__ = ["Kept"]
-
 T = TypeVar("T")
 
 

@@ -7,8 +7,6 @@ import selectors
 from collections.abc import Callable
 from typing import Any
 
-__all__ = ["LeapingLoop"]
-
 LOOK_S = 0.001
 """Interval of checks whether a thread of the loop has finished; meanwhile the loop's time stands still."""
 

@@ -11,9 +11,7 @@ from collections.abc import Callable, Iterable
 from tests.relay.machine_walk import Met, walk_broker_held, walk_slot, walk_tier
 from tests.support.checkout import ROOT
 from tests.support.drawn import drawn, outline
-from timewheel.relay.machine.states import State
-
-__all__ = ["PAGE", "TABLES", "begin", "lines", "redrawn", "walked"]
+from timewheel.relay.machine.interface import State
 
 PAGE = ROOT / "docs" / "state-machines.txt"
 TABLES: dict[str, tuple[Callable[[int, int], list[Met]], ...]] = {

@@ -10,8 +10,6 @@ from typing import TypeVar
 
 from timewheel.testing import eventually
 
-__all__ = ["LeapingClock", "ManualClock"]
-
 T = TypeVar("T")
 
 LOOK_S = 0.001

@@ -16,19 +16,11 @@ from urllib.parse import parse_qs
 from tests.support.certificates import Identity
 from tests.support.tokens import token_for
 
-__all__ = ["OAuth2Server", "oauth2_server"]
-
 SECRET = "swordfish-of-the-client"
 
 
 class OAuth2Server:
-    """The state of the server.
-
-    Attributes:
-        given: Number of tokens that it issued.
-        life_s: Lifetime of each token.
-        away: Refuse all requests.
-    """
+    """The state of the server."""
 
     def __init__(self, port: int) -> None:
         self.issuer_url = f"https://127.0.0.1:{port}"

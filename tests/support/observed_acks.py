@@ -11,10 +11,8 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the name that every user of PySpark knows
 
 from timewheel.spark_planner.errors import EmptyHistory
-from timewheel.spark_planner.exact.counting import FOUND_SCHEMA, found_batch, found_rows, gap_counts
 from timewheel.spark_planner.exact.ranges import NEVER_MS, DuePartition, GapCounts, Grid, RangeCounter, distinct
-
-__all__ = ["ACKNOWLEDGED_MS", "ENTRY", "LEDGER", "PARTITION", "count_acks"]
+from timewheel.spark_planner.exact.replay import FOUND_SCHEMA, found_batch, found_rows, gap_counts
 
 Integers = NDArray[np.int64]
 

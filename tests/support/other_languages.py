@@ -20,20 +20,6 @@ from tests.support.checkout import ROOT
 from timewheel.testing import Broker
 from timewheel.testing.maven import broker_jars, find_java
 
-__all__ = [
-    "PROGRAMS",
-    "Line",
-    "PlainService",
-    "Program",
-    "Said",
-    "checked_by_node",
-    "java",
-    "java_command",
-    "lines_of",
-    "node",
-    "timers",
-]
-
 PROGRAMS = ROOT / "examples" / "other-languages"
 TIMEOUT_S = 240
 SHOWN_CHARS = 4_000
@@ -78,11 +64,7 @@ class PlainService:
     """Runs ``PlainService.java`` as a process until `end`; a context manager.
 
     Args:
-        broker: The broker.
-        topic: Topic of its timers.
-        subscription: Its own, Shared.
         far: Number of timers far from due that it sends first.
-        between: After this number of far timers it sends a timer that it handles at once.
         rate: Timers a second from then on.
     """
 

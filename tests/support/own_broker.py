@@ -10,8 +10,6 @@ import pytest
 
 from timewheel.testing import BrokerUnavailable, LocalPulsar
 
-__all__ = ["own_broker"]
-
 
 @contextmanager
 def own_broker(

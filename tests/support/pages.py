@@ -17,8 +17,6 @@ class Block(NamedTuple):
 
     Args:
         named: The last `name` in the text before it: the name of the file, if the reader writes the block to a file.
-        language: Language of the fence.
-        content: Text of the block.
     """
 
     named: str
@@ -32,7 +30,6 @@ class Command(NamedTuple):
     Args:
         line: Without the prompt and without a comment.
         shown: The output on the page; ``...`` stands for any text, and a number for any number.
-        until_reported: It runs until Ctrl-C.
         status: Its exit status, from a comment behind it, as in ``# exit status 4``.
     """
 

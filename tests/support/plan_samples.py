@@ -9,8 +9,8 @@ from typing import Any
 from timewheel.client.positions import EntryPosition
 from timewheel.core.plan import Plan
 from timewheel.core.steps import Step
+from timewheel.inspect.entries import Place, Run
 from timewheel.inspect.plan_sample import Cursor, Drawn, Part, PlanSample, PlanTopic, StoredTimer
-from timewheel.inspect.sample import Place
 
 TOPIC = "persistent://acme/crm/reminders"
 SUBSCRIPTION = "billing"
@@ -50,7 +50,7 @@ def part_of(
     return Part(
         name=name,
         at_ms=NOW_MS,
-        ledgers=((1, entries),) if ledgers is None else ledgers,
+        runs=tuple(Run(ledger, 0, count - 1) for ledger, count in (((1, entries),) if ledgers is None else ledgers)),
         first_stored_ms=first_stored_ms,
         cursors={subscription: Cursor(mark_delete=mark_delete, gap_count=counted, backlog=backlog)},
     )

@@ -18,8 +18,6 @@ from timewheel.core.plan import Plan
 from timewheel.core.routing import Hold, Router
 from timewheel.shadow.machine.move_decider import MoveDecider, MoveDecision
 
-__all__ = ["ShadowPlay", "shadow_play"]
-
 
 class Written(NamedTuple):
     """An entry of the due topic: when it was stored, and when it is acknowledged."""
@@ -34,10 +32,7 @@ class ShadowPlay:
 
     Attributes:
         due: Entries of the due topic in position order, a list for each partition.
-        moves: Copies that were published into the intake.
         hops: Publishes by relays: out of the intake, and from topic to topic.
-        max_hops: Highest number of hops of a timer.
-        reads: Messages that the mover and relays read.
         stale_entries: (from, until) of each original that is acknowledged and not due.
     """
 

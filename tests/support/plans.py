@@ -5,10 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tests.core.plan_space import DUE_TOPIC
-from timewheel.core.plan import Plan
-from timewheel.core.schemes import Native, Scheme
-
-__all__ = ["plan_of", "shadow_of"]
+from timewheel.core.plan import Native, Plan, Scheme
 
 
 def plan_of(scheme: Scheme | None = None, /, **changes: Any) -> Plan:

@@ -7,10 +7,8 @@ from typing import Any
 
 from tests.support.manual_clock import ManualClock
 from tests.support.pulsar_messages import command_frame, connected, read_request
-from timewheel.broker.protocol.addresses import Address
 from timewheel.broker.protocol.errors import BrokerLost
-
-__all__ = ["Answering", "PlayedBrokers", "PlayedTransport", "found_at"]
+from timewheel.broker.protocol.session import Address
 
 Answering = Callable[[Any], bytes]
 """Returns the answer to a request; empty: the broker is silent."""
@@ -37,7 +35,6 @@ class PlayedTransport:
     Attributes:
         requests: Requests in order: names and messages.
         coming: Pieces of data to be received; an empty piece is silence until the timeout.
-        is_closed: The client closed it.
         ends_with: How the connection ends after the last piece; None: silence.
     """
 
@@ -78,11 +75,7 @@ class PlayedBrokers:
     """A cluster of simulated brokers.
 
     Args:
-        clock: The time.
         answers: Unusual answers of each broker, by its address; ``LOOKUP`` has no usual answer.
-
-    Attributes:
-        opened: Every connection that was made.
     """
 
     def __init__(self, clock: ManualClock, answers: Mapping[str, Mapping[str, Answering]]) -> None:

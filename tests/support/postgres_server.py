@@ -18,8 +18,6 @@ from tests.support.processes import ran
 from timewheel.testing import eventually
 from timewheel.testing.process import OwnedProcess
 
-__all__ = ["postgres_server"]
-
 START_TIMEOUT_S = 120.0
 USER = "timewheel"
 INITDB = ("--no-sync", "--auth=trust", "--encoding=UTF8", "--locale=C")
@@ -38,11 +36,7 @@ SETTINGS = {
 
 @contextmanager
 def postgres_server(**others: str) -> Iterator[str]:
-    """Run a server for this block; yield its address as psycopg expects it.
-
-    Args:
-        others: Settings in place of the defaults here.
-    """
+    """Run a server for this block; yield its address as psycopg expects it."""
     programs = _programs()
     # Not pytest's folder: the path of a socket has 107 characters at most, and another user must get there.
     folder = Path(tempfile.mkdtemp(prefix="tw-postgres-"))

@@ -15,10 +15,9 @@ import pytest
 import yaml
 
 from tests.support.checkout import ROOT
+from tests.support.processes import ran
 from timewheel.testing import eventually
 from timewheel.testing.ports import free_ports
-
-__all__ = ["RULES", "Prometheus", "alerts", "need", "started"]
 
 RULES = sorted((ROOT / "monitoring" / "prometheus").glob("*.rules.yml"))
 START_TIMEOUT_S = 60
@@ -66,18 +65,12 @@ def assert_alerts(cases: Sequence[Mapping[str, Any]], folder: Path) -> None:
     """Assert all cases of `alert_case`, by promtool."""
     file = folder / "tests.yml"
     file.write_text(yaml.safe_dump({"rule_files": [str(path) for path in RULES], "tests": list(cases)}))
-    done = subprocess.run(
-        [need("promtool"), "test", "rules", str(file)], capture_output=True, text=True, timeout=120, check=False
-    )
+    done = ran([need("promtool"), "test", "rules", str(file)], timeout=120)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
 class Prometheus:
-    """A running Prometheus.
-
-    Args:
-        url: Its own.
-    """
+    """A running Prometheus."""
 
     def __init__(self, url: str) -> None:
         self._url = url
@@ -111,9 +104,7 @@ def started(folder: Path, targets: Mapping[str, str], rules: Sequence[Path] = ()
     """Run a Prometheus that scrapes each second.
 
     Args:
-        folder: Folder of its data.
         targets: Addresses by job; ``host:port``, or ``host:port/path/``.
-        rules: Files of rules.
     """
     (port,) = free_ports(1)
     config = {

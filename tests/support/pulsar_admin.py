@@ -14,8 +14,6 @@ import shlex
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-__all__ = ["COMMANDS", "Command", "lines_in", "problem_of"]
-
 TOPIC = re.compile(r"persistent://[^/ ]+/[^/ ]+/[^/ ]+")
 NAMESPACE = re.compile(r"[^/ ]+/[^/ ]+")
 TENANT = re.compile(r"[^/ ]+")
@@ -36,9 +34,6 @@ class Command:
     """A sub-command.
 
     Args:
-        about: Pattern of its single argument.
-        needs: Required options, with the patterns of their values.
-        takes: Optional options, with the patterns of their values.
         flags: Options without a value; exactly one of them must be given.
     """
 

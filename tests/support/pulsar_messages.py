@@ -11,8 +11,6 @@ from typing import Any
 import google_crc32c
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
-__all__ = ["command_frame", "connected", "entry_frame", "message", "read_request"]
-
 _FIELD = descriptor_pb2.FieldDescriptorProto
 _TYPES = {
     "uint64": _FIELD.TYPE_UINT64,
@@ -145,14 +143,8 @@ def entry_frame(
     """Encode a frame that delivers an entry.
 
     Args:
-        position: Ledger and entry.
-        consumer_id: Id of the consumer.
-        payload: Payload of the entry.
         checksum: A wrong checksum; None: the right checksum.
-        has_checksum: Whether the frame has a checksum.
         before: Bytes before the checksum: a broker's own metadata.
-        redelivery_count: Field of the command.
-        metadata: Metadata of the entry, in addition to the required fields.
     """
     given = {"producer_name": "p", "sequence_id": 7, "publish_time": 1_000, **metadata}
     inner: bytes = message("MessageMetadata", **given).SerializeToString()

@@ -11,12 +11,11 @@ from types import TracebackType
 from typing import NamedTuple, Self
 from urllib.parse import urlsplit
 
-from timewheel.broker.protocol.checksum import crc32c
-from timewheel.broker.protocol.dialing import Dialer
-from timewheel.broker.protocol.fields import data_field, data_tag, fields_of, number_field, number_tag
-from timewheel.client.positions import EntryPosition
+import google_crc32c
 
-__all__ = ["RawEntry", "RawProducer", "batch_member", "metadata_of"]
+from timewheel.broker.protocol.dialing import Dialer
+from timewheel.broker.protocol.wire import data_field, data_tag, fields_of, number_field, number_tag
+from timewheel.client.positions import EntryPosition
 
 _CONNECT, _PRODUCER, _SEND, _RECEIPT, _SEND_ERROR, _ERROR, _PING, _PONG = 2, 5, 6, 7, 8, 14, 18, 19
 """Types of commands; the field that holds a command's body has the number of its type."""
@@ -31,8 +30,6 @@ class RawEntry(NamedTuple):
 
     Attributes:
         metadata: Made by `metadata_of`, or any bytes.
-        payload: Any bytes.
-        messages: Number of messages that the command, not the metadata, declares.
         head: Bytes before the size of the metadata; None: the right checksum.
     """
 
@@ -59,17 +56,9 @@ def metadata_of(
     """Encode the metadata of an entry; texts and numbers are not checked, so that they can be wrong.
 
     Args:
-        sequence_id: Sequence id of the entry.
         publish_ms: UTC milliseconds; None: now.
         deliver_at_ms: UTC milliseconds.
         properties: With surrogates (`surrogateescape`) for bytes that are no UTF-8.
-        key: Partition key.
-        ordering_key: Key for Key_Shared.
-        schema_version: Any bytes.
-        compression: A number.
-        uncompressed_bytes: The declared size.
-        batch_size: The declared number of messages.
-        more: Any bytes, behind all fields.
     """
     numbers = {8: compression, 9: uncompressed_bytes, 11: batch_size, 19: deliver_at_ms}
     datas = {6: key, 16: schema_version, 18: ordering_key}
@@ -102,10 +91,7 @@ class RawProducer:
 
     Args:
         service_url: ``pulsar://host:port`` of a broker without authentication.
-        topic: Full name.
         name: Name of the producer; empty: the broker assigns a name.
-        client: Version that it gives of itself.
-        numbered_from: The first entry's number in the command, not in the metadata.
     """
 
     def __init__(
@@ -175,7 +161,7 @@ class RawProducer:
 
     def _send(self, entry: RawEntry, found: list[EntryPosition | None], waiting: deque[RawEntry]) -> None:
         body = struct.pack(">I", len(entry.metadata)) + entry.metadata + entry.payload
-        head = b"\x0e\x01" + struct.pack(">I", crc32c(body)) if entry.head is None else entry.head
+        head = b"\x0e\x01" + struct.pack(">I", google_crc32c.value(body)) if entry.head is None else entry.head
         send = number_field(1, 1) + number_field(2, self._sent) + number_field(3, entry.messages)
         self._sent += 1
         try:

@@ -17,12 +17,7 @@ TIMEOUT_S = 90
 
 
 class Reader:
-    """A reader at a terminal.
-
-    Args:
-        folder: Folder for commands and files.
-        binaries: Binaries of the environment that is active in the terminal.
-    """
+    """A reader at a terminal."""
 
     def __init__(self, folder: Path, binaries: Path) -> None:
         self._folder = folder

@@ -15,21 +15,13 @@ import redis
 from timewheel.testing import eventually
 from timewheel.testing.process import OwnedProcess
 
-__all__ = ["RedisServer", "redis_server"]
-
 START_TIMEOUT_S = 60.0
 SMALL_MS = 20_000
 """Timeout of an answer: long, since the machine may be busy."""
 
 
 class RedisServer:
-    """A Redis on a socket in a folder, so that it uses no port.
-
-    Args:
-        folder: Its own.
-        process: The process that runs it.
-        options: Options of its command line.
-    """
+    """A Redis on a socket in a folder, so that it uses no port."""
 
     def __init__(self, folder: Path, process: OwnedProcess, options: tuple[str, ...]) -> None:
         self._folder = folder

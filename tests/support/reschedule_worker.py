@@ -18,8 +18,6 @@ from timewheel.core.names import Names, partition_topic
 from timewheel.core.plan import Plan
 from timewheel.producers import DelayedProducer, Timer
 
-__all__ = ["NEW", "arguments"]
-
 NEW = b"new"
 
 

@@ -22,8 +22,6 @@ from timewheel.consumers import DelayedConsumer, DelayedMessage, FixedBackoff, R
 from timewheel.consumers.inbox import SqliteInbox
 from timewheel.core.plan import Plan
 
-__all__ = ["MAX_ATTEMPTS", "POINTS", "Job", "is_poison", "succeeds_at"]
-
 POINTS = ("in_handler", "before_ack", "after_ack")
 """``before_ack``: the message that will be acknowledged is done: handled, or its successor is stored and the inbox was
 updated.
@@ -49,14 +47,9 @@ class Job:
     """The job of a process.
 
     Args:
-        service_url: The broker.
-        plan: The plan file.
-        subscription: Subscription of the consumer.
         failing: Whether its handlers fail; handlers of the other subscription succeed.
-        calls: File that records each call of the handler.
         inbox: The SQLite file; empty: no inbox.
         point: Where it kills itself; empty: nowhere.
-        passes: The pass of this point.
     """
 
     service_url: str

@@ -17,8 +17,6 @@ from collections.abc import Callable, Sequence
 from itertools import pairwise
 from pathlib import Path
 
-__all__ = ["FEW", "MANY", "main", "run"]
-
 FEW = 5
 """The most files with failed tests that are run again: tests of one file may share what failed, such as a play."""
 
@@ -33,11 +31,6 @@ SOME_FAILED = 1
 
 def run(arguments: Sequence[str], pytest: Callable[[Sequence[str]], int], failed: Callable[[], Sequence[str]]) -> int:
     """Return the exit status of a run and, where it has one, of its second run.
-
-    Args:
-        arguments: Arguments of pytest.
-        pytest: Runs pytest, and returns its exit status.
-        failed: Returns the ids of the tests that failed in the last run.
 
     A test that ran alone is not run again: nothing else can have made it fail.
     """

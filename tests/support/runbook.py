@@ -16,18 +16,16 @@ from typing import NamedTuple
 
 from tests.support.checkout import ROOT
 from tests.support.citations import slug_of
-from tests.support.commands_table import commands
-from tests.support.drawn import drawn
 from tests.support.prometheus import alerts
+from tests.support.tables import Generated, commands
 from timewheel.events import CATALOGUE
 from timewheel.inspect.doctor import KINDS
 
 FOLDER = ROOT / "docs" / "runbook"
 PAGE = FOLDER / "README.md"
-BEGIN = "<!-- drawn from the pages of this folder by `make docs-tables` -->\n"
 NO_CASES = ("Index",)
 """Headings of the second level that are no cases."""
-VERDICT = ROOT / "timewheel" / "watch" / "verdict.py"
+VERDICT = ROOT / "timewheel" / "watch" / "checking.py"
 HOW_TO = ROOT / "docs" / "how-to"
 
 
@@ -120,10 +118,7 @@ def _line(case: Case) -> str:
     return f"- [{case.title}]({case.link}): {', '.join(f'`{sign.name}`' for sign in case.signs)}\n"
 
 
-def redrawn(page: str) -> str:
-    """Return the page with its generated part updated."""
-    return drawn(page, BEGIN, index())
-
+INDEX = Generated(PAGE, "the pages of this folder", index)
 
 if __name__ == "__main__":
-    PAGE.write_text(redrawn(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
+    INDEX.write()

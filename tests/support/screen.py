@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import re
 
-__all__ = ["lines_of"]
-
 _STEP = re.compile(
     r"\x1b\[(?P<count>\??\d*(?:;\d+)*)(?P<do>[A-Za-z])|(?P<line>\n)|(?P<begin>\r)|(?P<text>[^\x1b\r\n]+)"
 )

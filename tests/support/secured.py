@@ -12,18 +12,9 @@ from tests.support.tokens import SECURED_SETTINGS
 from timewheel.testing import LocalPulsar
 from timewheel.testing.ports import free_ports
 
-__all__ = ["Secured", "secured_broker"]
-
 
 class Secured:
-    """The broker, its TLS addresses, and its certificate authority.
-
-    Attributes:
-        broker: The broker with its plain ports.
-        tls_url: URL of its web service.
-        tls_service_url: URL of its binary protocol.
-        ca_path: Certificate of the authority that the broker and its clients trust.
-    """
+    """The broker, its TLS addresses, and its certificate authority."""
 
     def __init__(
         self, broker: LocalPulsar, *, tls_url: str, tls_service_url: str, authority: Identity, folder: Path

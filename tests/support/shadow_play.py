@@ -25,11 +25,8 @@ from timewheel.core.names import Names, parts_of
 from timewheel.core.plan import Plan
 from timewheel.core.planfile import save_plan
 from timewheel.provision.provisioning import ensure
-from timewheel.shadow.desired_state import desired_for
-from timewheel.shadow.machine.states import State
+from timewheel.shadow.desired_state import State, desired_for
 from timewheel.testing import LocalPulsar, eventually
-
-__all__ = ["Mover", "PlainTraffic", "ShadowPlay", "Verdict"]
 
 EARLY_MS = 1_050
 """A broker delivers early by at most a tick."""
@@ -48,7 +45,6 @@ class PlainTraffic:
 
     Args:
         rate: Timers a second.
-        shortest_ms: The shortest delay.
         longest_ms: The longest delay; delays are evenly distributed.
     """
 
@@ -62,7 +58,6 @@ class Verdict:
     """The clients' counts.
 
     Args:
-        sent: Confirmed to the producer.
         lost: Confirmed, and never handled.
         unexpected: Handled, and never sent.
         copies: Handlings of a timer from a second place under the same id: made by the shadow.
@@ -71,9 +66,6 @@ class Verdict:
             memory-after-a-reload).
         redelivered: Repeated handlings from the same place: redelivered by the broker, which forgot an acknowledgement.
         forgotten: Redelivered timers that were handled more than a second before the last unload: not in flight then.
-        early: Handled more than a tick before they were due.
-        late_p99_ms: Lateness of first handlings.
-        late_max_ms: Longest lateness of first handlings.
     """
 
     sent: int
@@ -107,8 +99,6 @@ class Mover:
 
     Args:
         command: The command without the option for the ready file.
-        ready_file: Exists while the process is ready.
-        log: File of its log.
     """
 
     def __init__(self, command: list[str], ready_file: Path, log: Path) -> None:
@@ -141,10 +131,7 @@ class ShadowPlay:
     """Use it as a context manager.
 
     Args:
-        broker: The broker.
         plan: The plan; without an intake, it is a baseline without a shadow.
-        folder: Folder of the plan, logs and ready files.
-        seed: Seed of delays and faults.
         module: Module to run as ``python -m``; a control runs another module.
     """
 

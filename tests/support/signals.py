@@ -6,8 +6,6 @@ import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-__all__ = ["heeding"]
-
 
 def _pass(number: int, frame: object) -> None:
     """Do nothing. Children reset a handled signal to its default, but inherit an ignored signal."""

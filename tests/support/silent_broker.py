@@ -7,18 +7,12 @@ from typing import Any, NoReturn
 
 from timewheel.core.names import partition_topic
 
-__all__ = ["SilentClient"]
-
 
 class SilentClient:
     """Opens producers that accept every message and never report a result.
 
     Args:
         closes: Whether the producers close at once; else a close waits until `release`.
-
-    Attributes:
-        closing: Topics of producers that were asked to close.
-        was_sent_to: Set once a producer has accepted a message.
     """
 
     def __init__(self, *, closes: bool) -> None:

@@ -7,8 +7,6 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import SpanContext, Tracer
 
-__all__ = ["Spans", "attributes_of", "context_of"]
-
 
 class Spans:
     """Stores every span that has ended."""

@@ -11,8 +11,6 @@ from tests.support import spark_daemon
 from tests.support.checkout import ROOT
 from timewheel.spark_planner.session import local_session, small_settings
 
-__all__ = ["shared_session"]
-
 
 @contextmanager
 def shared_session() -> Iterator[SparkSession]:

@@ -11,13 +11,11 @@ import os
 import sys
 from importlib import import_module
 
-__all__: list[str] = []
-
 FOR_WORKERS = (
     "pandas",
     "pyarrow",
     "pyspark.worker",
-    "timewheel.spark_planner.exact.counting",
+    "timewheel.spark_planner.exact.replay",
     "timewheel.spark_planner.summary.statistic",
 )
 

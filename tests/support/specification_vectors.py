@@ -11,18 +11,15 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from tests.support.checkout import ROOT
-from timewheel.core.cancel_policy import Cancel
 from timewheel.core.durations import DAY_MS, HOUR_MS, MINUTE_MS
 from timewheel.core.envelope import MAX_TIME_MS, MAX_TIMER_ID_CHARS, MIN_DUE_MS, Envelope, Life
 from timewheel.core.errors import EnvelopeError, EnvelopeTooNew
-from timewheel.core.keys import java_string_hash, partition_for_key
-from timewheel.core.names import Names
-from timewheel.core.plan import Calendar, Native, Plan, Ring, Scheme, Tiered, Wheel
+from timewheel.core.names import Names, java_string_hash, partition_for_key
+from timewheel.core.plan import Calendar, Cancel, Native, Plan, Ring, Scheme, Tiered, Wheel
 from timewheel.core.planfile import dump_plan
 from timewheel.core.routing import Hold, Router
 from timewheel.core.steps import hop_bound, steps
-from timewheel.relay.machine.commands import Reading, judged
-from timewheel.relay.machine.intake import ENTERED_SLACK_MS, taken_in
+from timewheel.relay.machine.readings import ENTERED_SLACK_MS, Reading, judged, taken_in
 
 PAGE = ROOT / "docs" / "specification-vectors.json"
 

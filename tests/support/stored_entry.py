@@ -7,8 +7,6 @@ from typing import Any
 from timewheel.broker.protocol.entries import Compression, Entry
 from timewheel.client.positions import EntryPosition
 
-__all__ = ["native_entry"]
-
 SOMEWHERE = EntryPosition(7, 11)
 
 
@@ -17,8 +15,6 @@ def native_entry(publish_ms: int, due_ms: int, position: EntryPosition = SOMEWHE
 
     Args:
         publish_ms: When it was sent, UTC milliseconds.
-        due_ms: The time for delivery by the broker.
-        position: Its position.
     """
     nothing: Any = [None] * len(Entry._fields)
     return Entry(*nothing)._replace(

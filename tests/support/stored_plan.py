@@ -15,8 +15,7 @@ from typing import Any, NamedTuple
 
 from tests.support.manual_clock import ManualClock
 from timewheel.broker.admin.entries import StoredEntry
-from timewheel.broker.admin.internals import CursorStats, InternalStats, Ledger
-from timewheel.broker.admin.stats import TopicStats, read_topic_stats
+from timewheel.broker.admin.stats import CursorStats, InternalStats, Ledger, TopicStats, read_topic_stats
 from timewheel.client.positions import EntryPosition
 from timewheel.core.envelope import Envelope
 from timewheel.core.errors import AdminMissing
@@ -24,8 +23,6 @@ from timewheel.core.ids import TimerIds
 from timewheel.core.names import PARKED_SUBSCRIPTION, RELAY_SUBSCRIPTION, namespace_of, partition_topic
 from timewheel.core.plan import Plan
 from timewheel.inspect.whereis import Routes
-
-__all__ = ["Sent", "StoredPlan"]
 
 LEDGER_ENTRIES = 5_000
 KEPT = 200
@@ -51,21 +48,12 @@ class StoredPlan:
     """Stands in for an `AdminClient`.
 
     Args:
-        plan: The plan.
-        now_ms: The moment.
         sends: Ascending (send time, delay), in milliseconds.
-        seed: Seed of publish times and batches.
         late_ms: Longest time from a release to its hop, in addition to the linger.
     """
 
     def __init__(
-        self,
-        plan: Plan,
-        now_ms: int,
-        sends: Sequence[tuple[int, int]],
-        *,
-        seed: int = 1,
-        late_ms: int = 20,
+        self, plan: Plan, now_ms: int, sends: Sequence[tuple[int, int]], *, seed: int = 1, late_ms: int = 20
     ) -> None:
         self.plan, self._now_ms = plan, now_ms
         self._source = random.Random(seed)
@@ -92,14 +80,7 @@ class StoredPlan:
         self._stored = {name: self._kept(entries) for name, entries in stored.items()}
 
     def store(self, topic: str, envelope: Envelope, publish_ms: int, *, until_ms: int) -> None:
-        """Add an entry to a partition, as a late relay does, or in a place that `Routes` does not foresee.
-
-        Args:
-            topic: The partition's name.
-            envelope: Envelope of its single timer.
-            publish_ms: When it was published, after all stored entries.
-            until_ms: When all its subscriptions acknowledge it.
-        """
+        """Add an entry to a partition, as a late relay does, or in a place that `Routes` does not foresee."""
         self._stats.pop(topic, None)
         self._stored.setdefault(topic, []).append(_Entry(publish_ms, [envelope], until_ms))
 

@@ -6,11 +6,7 @@ import threading
 
 
 class StartedThreads:
-    """The living threads that were started since this was made.
-
-    Args:
-        prefix: First letters of their names.
-    """
+    """The living threads that were started since this was made."""
 
     def __init__(self, prefix: str = "timewheel") -> None:
         self._prefix = prefix

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-__all__ = ["Through"]
-
 
 class Through:
     """Delegates all attributes to the client's own object; subclasses observe calls, or replace them."""

@@ -7,8 +7,6 @@ import hmac
 import json
 import secrets
 
-__all__ = ["SECURED_SETTINGS", "token_for"]
-
 SECRET = secrets.token_bytes(32)
 
 

@@ -9,8 +9,6 @@ from numpy.typing import NDArray
 
 from timewheel.core.durations import DAY_MS, HOUR_MS, MINUTE_MS
 
-__all__ = ["START_MS", "WORKLOADS", "Timers"]
-
 Integers = NDArray[np.int64]
 Timers = tuple[Integers, Integers]
 """(publish times, ascending, due times), UTC milliseconds."""

@@ -7,11 +7,9 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from timewheel.consumers.commands import Command
-from timewheel.consumers.engine import Engine
-from timewheel.consumers.receiving.questions import Questions
-from timewheel.core.cancellation_table import CancellationTable
-from timewheel.core.cancellations import Cancellation
+from timewheel.consumers.engine import Command, Engine
+from timewheel.consumers.receiver import Questions
+from timewheel.core.cancellations import Cancellation, CancellationTable
 
 __all__ = ["CutRules", "break_rules", "merge_the_last", "step_unasked"]
 

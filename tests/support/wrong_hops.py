@@ -17,9 +17,7 @@ from timewheel.core.names import RELAY_SUBSCRIPTION
 from timewheel.core.next_hop import Drop, Hop, NextHop, NotYet, ToDeadLetter
 from timewheel.core.routing import Due, Router
 from timewheel.core.steps import Step
-from timewheel.relay.driver.hop_batches import HopBatch, Member
-
-__all__ = ["WRONG_GROUPS", "HopClient", "RelayPoint", "RulesName", "WallClock"]
+from timewheel.relay.driver.hop_producers import HopBatch, Member
 
 RulesName = Literal[
     "right", "numbered by the start", "not cut at the mark", "both of these", "wall clock", "acknowledge first"
@@ -88,13 +86,7 @@ WRONG_GROUPS: dict[RulesName, type[HopBatch]] = {
 
 
 class HopClient(Through):
-    """The client of a relay.
-
-    Args:
-        inner: The client's own object.
-        passing: Called at each point, on the thread that reaches it.
-        rules: With "acknowledge first", messages in flight are lost when the relay dies.
-    """
+    """The client of a relay."""
 
     def __init__(self, inner: Any, passing: Callable[[RelayPoint], None], rules: RulesName = "right") -> None:
         super().__init__(inner)

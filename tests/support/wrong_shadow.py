@@ -16,12 +16,10 @@ from timewheel.cli.app import main
 from timewheel.core.envelope import FROM_PROPERTY, Envelope
 from timewheel.core.next_hop import Hop, NextHop
 from timewheel.core.routing import Due
-from timewheel.relay.driver.hop_batches import HopBatch, HopBatches
+from timewheel.relay.driver.hop_producers import HopBatch, HopBatches
 from timewheel.shadow.driver.copies import Copies
-from timewheel.shadow.driver.move_session import MoveSession
+from timewheel.shadow.driver.mover import MoveSession
 from timewheel.shadow.machine.move_decider import moved_from
-
-__all__ = ["STALLED", "ShadowRules", "shadow_by"]
 
 STALLED = "stalled"
 
@@ -38,16 +36,13 @@ def shadow_by(rules: ShadowRules) -> tuple[str, str]:
 
 
 def ack_first() -> None:
-    right_move_all, right_move, right_add = MoveSession._move_all, MoveSession._move, Copies.add
+    right_move, right_add = MoveSession._move, Copies.add
 
-    def move_all(session: Any, reader: Any, acker: Any, acked: Any, kinds: Any, *, moves: bool) -> None:
-        session.acker, session._copies.added = acker, []
-        right_move_all(session, reader, acker, acked, kinds, moves=moves)
-
-    def move(session: Any, entries: Any, acked: Any, now_ms: int) -> None:
-        right_move(session, entries, acked, now_ms)
-        added, session._copies.added = session._copies.added, []
-        session.acker.ack(added)
+    def move(session: Any, entries: Any, now_ms: int) -> None:
+        added: list[Any] = []
+        session._copies.added = added
+        right_move(session, entries, now_ms)
+        session._acker.ack(added)
 
     def add(copies: Any, original: Any, version: int, properties: Any) -> None:
         right_add(copies, original, version, properties)
@@ -55,7 +50,7 @@ def ack_first() -> None:
         assert found is not None
         copies.added.append(found[0])
 
-    _replace(MoveSession, _move_all=move_all, _move=move)
+    _replace(MoveSession, _move=move)
     _replace(Copies, add=add)
 
 

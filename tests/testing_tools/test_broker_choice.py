@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from timewheel.testing import BrokerUnavailable, pulsar_service
-from timewheel.testing.choice import BrokerChoice, BrokerKind, broker_choice
+from timewheel.testing.settings import BrokerChoice, BrokerKind, broker_choice
 
 COMMANDS = {"PULSAR_SERVICE_URL": "pulsar://commands:6650", "PULSAR_ADMIN_URL": "http://commands:8080"}
 HERE = {"TIMEWHEEL_TEST_BROKER": "pulsar://here:6650", "TIMEWHEEL_TEST_BROKER_ADMIN": "http://here:8080"}

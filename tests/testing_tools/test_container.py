@@ -17,8 +17,7 @@ import pytest
 from tests.support.docker_engine import Container, Engine, answers_ready, point_at
 from tests.support.signals import heeding
 from timewheel.testing import BrokerUnavailable, PulsarContainer, pulsar_service
-from timewheel.testing.container import ADDRESS_FILE, COMMAND
-from timewheel.testing.docker_engine import engine_trouble
+from timewheel.testing.container import ADDRESS_FILE, COMMAND, engine_trouble
 
 VERSION = "4.0.7"
 IMAGE = f"apachepulsar/pulsar:{VERSION}"
@@ -181,7 +180,7 @@ def test_an_interrupted_start_leaves_nothing(engine: Engine) -> None:
 
 
 def test_an_engine_that_says_nothing_is_given_up(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("timewheel.testing.docker_engine.ENGINE_TIMEOUT_S", 0.2)
+    monkeypatch.setattr("timewheel.testing.container.ENGINE_TIMEOUT_S", 0.2)
     engine.silent = True
     said = failure()
     assert f"no Docker engine answers at {engine.address}" in said

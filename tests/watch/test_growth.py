@@ -12,12 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.plan_samples import NOW_MS, TOPIC
+from timewheel.inspect.errors import LogUnreadable
 from timewheel.spark_planner.choice.constraints import Room
 from timewheel.spark_planner.extrapolation import Trend
-from timewheel.watch.errors import LogUnreadable
-from timewheel.watch.growth import LEAST_CHECKS, WEEK_MS, Growth, growth_of
 from timewheel.watch.log import CheckLine, append_check, read_checks
-from timewheel.watch.outlook import outlook_of
+from timewheel.watch.outlook import LEAST_CHECKS, WEEK_MS, Growth, growth_of, outlook_of
 
 DAY_MS = WEEK_MS // 7
 

@@ -29,8 +29,7 @@ if TYPE_CHECKING:
     from timewheel.broker.admin.client import AdminClient
     from timewheel.broker.admin.entries import EntrySource
     from timewheel.broker.protocol.dialing import Dialer
-    from timewheel.client.tls_reader import TlsReader
-    from timewheel.client.token_reader import TokenReader
+    from timewheel.client.credentials import TlsReader, TokenReader
     from timewheel.core.connection import Connection
     from timewheel.hooks import Event, Hook
 
@@ -91,8 +90,7 @@ class ConnectionOptions:
 
     def given(self) -> Connection:
         """Return all layers but the defaults."""
-        from timewheel.core.connection import Connection, connection_of_environment, named_by
-        from timewheel.core.secret import Secret
+        from timewheel.core.connection import Connection, Secret, connection_of_environment, named_by
 
         if self.token is not None and not self.token.strip():
             raise BadConnection("--token", "is empty")  # as from an unset variable
@@ -339,18 +337,18 @@ class Access:
 
     def dialer(self, service_url: str | None = None, **options: Any) -> Dialer:
         """What connects by the brokers' own protocol."""
-        from timewheel.broker.protocol.authentication import Anonymous, Authentication, ByCertificate, ByToken
         from timewheel.broker.protocol.dialing import Dialer
+        from timewheel.broker.protocol.session import Authentication
         from timewheel.client.port_probe import mistake_in
         from timewheel.core.connection import named_by
 
         service_url = service_url or self.connection.service_url
         assert service_url is not None, "one of the defaults"
-        authentication: Authentication = Anonymous()
+        authentication = Authentication()
         if self._token is not None:
-            authentication = ByToken(self._token)
+            authentication = Authentication.by_token(self._token)
         elif self.connection.tls_certificate_file_path is not None:
-            authentication = ByCertificate()
+            authentication = Authentication("tls")
         hint = self._service_hint(service_url)
         with named_by(self._named):
             return Dialer(
@@ -402,7 +400,7 @@ def _states_of(url: str) -> Iterator[str]:
     """Yield, for each address of a service URL, the program that listens there now, or that there is none."""
     import socket
 
-    from timewheel.broker.protocol.addresses import ServiceUrl
+    from timewheel.broker.protocol.session import ServiceUrl
     from timewheel.client.port_probe import mistake_in
 
     scheme = url.partition("://")[0]
@@ -424,7 +422,7 @@ def _identity_of(connection: Connection) -> tuple[str | None, str | None]:
 
 def _tls_of(connection: Connection) -> TlsReader:
     from timewheel.broker.admin.http import tls_context
-    from timewheel.client.tls_reader import TlsReader
+    from timewheel.client.credentials import TlsReader
 
     paths: list[Path] = []
     for name in ("tls_trust_certs_file_path", "tls_certificate_file_path", "tls_private_key_file_path"):
@@ -457,7 +455,7 @@ def _read(name: str, path: Path) -> bytes:
 
 
 def _token_reader(connection: Connection, tls: TlsReader, hooks: tuple[Hook, ...]) -> TokenReader | None:
-    from timewheel.client.token_reader import TokenReader
+    from timewheel.client.credentials import TokenReader
 
     token = connection.token
     if token is not None:

@@ -97,7 +97,7 @@ def _announce(console: Console, settings: Settings) -> None:
 
 
 def _print_figures(console: Console, result: Result) -> None:
-    from timewheel.demo.files import Files
+    from timewheel.demo.results import Files
     from timewheel.demo.table import HEADER, plain_lines, row_texts, where_we_lose
     from timewheel.testing.evidence.ledger import recount_command
 
@@ -121,9 +121,9 @@ def _with_foresight(console: Console, result: Result) -> Result:
     verdict.
     """
     from timewheel.cli.planning import session
-    from timewheel.demo.files import Files, save
     from timewheel.demo.live import State, screen_for
-    from timewheel.spark_planner.progress import Progress
+    from timewheel.demo.results import Files, save
+    from timewheel.spark_planner.session import Progress
 
     began_s, files = time.monotonic(), Files.under(result.settings.out)
     show_line(console, "")
@@ -159,7 +159,7 @@ def _with_foresight(console: Console, result: Result) -> Result:
 
 def _print_verdict(console: Console, result: Result, *, seconds: float) -> None:
     """Print the last lines: figures outside their band, the verdict, its meaning, and the report's path."""
-    from timewheel.demo.files import Files
+    from timewheel.demo.results import Files
     from timewheel.demo.table import meaning
 
     files = Files.under(result.settings.out)

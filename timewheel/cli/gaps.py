@@ -41,11 +41,9 @@ if TYPE_CHECKING:
 
     from timewheel.broker.admin.client import AdminClient
     from timewheel.inspect.gaps import GapSnapshot
-    from timewheel.inspect.gaps.advice import Advice
-    from timewheel.inspect.gaps.explain import Explained
-    from timewheel.inspect.gaps.facts import AgainMessages
+    from timewheel.inspect.gaps.explain import Advice, Explained
     from timewheel.inspect.gaps.gap_status import GapStatus, SubscriptionGaps
-    from timewheel.inspect.gaps.log import GapHistory
+    from timewheel.inspect.gaps.snapshot import AgainMessages, GapHistory
     from timewheel.inspect.profile import Limit
 
 FAIL_AT = ("never", "watch", "alarm")
@@ -84,7 +82,7 @@ def gaps(
     exist or may not be read. With --fail-at also: 3 if a subscription is above 80 % of the limit; 4 if a subscription
     is at the limit or an unload would deliver entries again; 1 if any target or topic could not be seen.
     """
-    from timewheel.inspect.gaps.facts import snapshot_facts
+    from timewheel.inspect.gaps.snapshot import snapshot_facts
 
     every_ms = every_ms_of(every)
     if fail_at not in FAIL_AT:
@@ -145,7 +143,7 @@ class _Seeing:
         at_once: int,
         log: Path | None,
     ) -> None:
-        from timewheel.inspect.gaps.log import GapHistory, read_snapshots
+        from timewheel.inspect.gaps.snapshot import GapHistory, read_snapshots
         from timewheel.inspect.profile import limit_of
 
         self._admin = admin
@@ -164,9 +162,7 @@ class _Seeing:
         """Look once; for a single topic also count the messages that an unload would deliver again."""
         from timewheel.inspect.errors import NoSuchTarget
         from timewheel.inspect.gaps import inspect_gaps, topics_of
-        from timewheel.inspect.gaps.facts import messages_again
-        from timewheel.inspect.gaps.log import append_snapshot
-        from timewheel.inspect.gaps.snapshot import EVERYTHING, with_lost, with_shadows
+        from timewheel.inspect.gaps.snapshot import EVERYTHING, append_snapshot, messages_again, with_lost, with_shadows
         from timewheel.inspect.missing_topics import no_such_topic
 
         found = topics_of(self._admin, [EVERYTHING] if self._everything else self._names, self._plans)
@@ -221,7 +217,7 @@ def _screen(console: Console, *, live: bool) -> Iterator[Callable[[Callable[[Con
 def _write_csv(path: Path, snapshot: GapSnapshot, snapshots: GapHistory) -> None:
     import csv
 
-    from timewheel.inspect.gaps.facts import subscription_facts
+    from timewheel.inspect.gaps.snapshot import subscription_facts
 
     facts = [{"at_ms": snapshot.at_ms, **subscription_facts(one, snapshots)} for one in snapshot.subscriptions]
     rows = [{name: spreadsheet_cell(value) for name, value in row.items()} for row in facts]
@@ -492,7 +488,7 @@ def explain(
     The command samples open entries between acknowledged entries, and looks at the connected consumers. Nothing is
     consumed or changed.
     """
-    from timewheel.inspect.gaps.advice import advice_on
+    from timewheel.inspect.gaps.explain import advice_on
     from timewheel.inspect.gaps.explain import explain as look_into
     from timewheel.inspect.gaps.snapshot import full_name
     from timewheel.inspect.profile import limit_of

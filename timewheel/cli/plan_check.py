@@ -100,7 +100,7 @@ def check(
     from timewheel.spark_planner import Constraints
     from timewheel.watch import append_check, read_checks
     from timewheel.watch import check as inspect
-    from timewheel.watch.facts import change_facts, checked_facts
+    from timewheel.watch.text import change_facts, checked_facts
 
     plan = Plan.load(plan_file)
     horizon_ms = parse_duration(horizon)

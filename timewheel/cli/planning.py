@@ -23,7 +23,7 @@ from timewheel.core.broker_profile import DEFAULT_PROFILE, PROFILE_NAMES, Broker
 from timewheel.core.durations import parse_duration
 from timewheel.core.escapes import visible
 from timewheel.core.extras import need_extras
-from timewheel.core.plan_checks import a_subscription
+from timewheel.core.plan import a_subscription
 from timewheel.core.plurals import counted
 
 if TYPE_CHECKING:

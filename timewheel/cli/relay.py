@@ -44,15 +44,15 @@ if TYPE_CHECKING:
     from timewheel.broker.admin.client import AdminClient
     from timewheel.broker.protocol.dialing import Dialer
     from timewheel.cli.connecting import Access
-    from timewheel.core.former_topics import FormerTopic
     from timewheel.core.plan import Plan
     from timewheel.core.plan_files import PlanFiles as Files
     from timewheel.core.plan_files import PlanTexts
+    from timewheel.core.topology import FormerTopic
     from timewheel.hooks import Hook
     from timewheel.metrics import Metrics
     from timewheel.relay import Relay
-    from timewheel.relay.registry import RelayLike
-    from timewheel.relay.status import PartitionStatus
+    from timewheel.relay.relay import PartitionStatus
+    from timewheel.relay.service import RelayLike
     from timewheel.serving import Page
 
 
@@ -231,8 +231,7 @@ def _run_here(
     """Run the service in this process."""
     from timewheel.cli.relay_processes import reporter
     from timewheel.hooks import log_event
-    from timewheel.relay.reloading import Reloading
-    from timewheel.relay.service import Service
+    from timewheel.relay.service import Reloading, Service
 
     # Without an address no client could scrape the metrics.
     metrics, pages = (None, {}) if address is None else metrics_of_service()
@@ -432,8 +431,7 @@ def put_back(plan_file: Path, access: Access) -> bool:
     from rich.console import Console
 
     from timewheel.core.planfile import load_plan
-    from timewheel.provision.former_findings import findings_of
-    from timewheel.provision.former_topics import FormerTopics
+    from timewheel.provision.former_topics import FormerTopics, findings_of
     from timewheel.provision.provisioned import provisioned, with_noted_namespaces
     from timewheel.relay import Relay
 

@@ -21,7 +21,7 @@ from timewheel.core.rng import Random
 from timewheel.events import RelayProcessEnded
 from timewheel.hooks import log_event
 from timewheel.relay.machine.backoff import Backoff
-from timewheel.relay.readiness import ReadyFile, Reported, health_pages
+from timewheel.relay.service import ReadyFile, Reported, health_pages
 from timewheel.serving import HttpServer
 
 SOCKET = "NOTIFY_SOCKET"

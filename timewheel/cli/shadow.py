@@ -45,8 +45,8 @@ if TYPE_CHECKING:
     from timewheel.broker.admin.client import AdminClient
     from timewheel.inspect.doctor import Finding
     from timewheel.inspect.status import Amount
+    from timewheel.shadow.desired_state import State
     from timewheel.shadow.machine.audit import Trouble
-    from timewheel.shadow.machine.states import State
     from timewheel.shadow.overview import PartitionOverview, Queue, ShadowOverview
     from timewheel.shadow.survey import Survey
     from timewheel.shadow.verification import Verification
@@ -67,7 +67,7 @@ def plan_with_intake(file: Path) -> Plan:
 
 def need_shadow(admin: AdminClient, plan: Plan, plan_file: Path) -> State:
     """Return the desired state of a topic; refuse a plan for whose topic no shadow was started."""
-    from timewheel.shadow.machine.states import desired_in
+    from timewheel.shadow.desired_state import desired_in
 
     journal = Names(plan).journal
     try:
@@ -315,8 +315,7 @@ def start(
     """
     from timewheel.core.planfile import save_plan
     from timewheel.shadow.curing import with_window
-    from timewheel.shadow.survey import survey_facts
-    from timewheel.shadow.surveying import read_topic
+    from timewheel.shadow.survey import read_topic, survey_facts
 
     is_topic = _is_topic(target, out)
     window_ms = None if window is None else parse_duration(window)
@@ -431,7 +430,7 @@ def _is_topic(target: str, out: Path | None) -> bool:
 def _begin(admin: AdminClient, plan: Plan, file: str, text: str) -> str:
     """Make the topics, write a new text into the plan's file and store the request; return the result as a sentence."""
     from timewheel.provision.provisioning import ensure
-    from timewheel.shadow.machine.states import State
+    from timewheel.shadow.desired_state import State
 
     ensure(admin, plan, now_ms=admin.clock.now_ms(), target=file)
     if text:
@@ -461,8 +460,7 @@ def status(
 
     Exit status: 3 if there are problems that need attention; 1 if not all topics could be seen.
     """
-    from timewheel.shadow.overview import overview_facts
-    from timewheel.shadow.overview_reading import overview_of
+    from timewheel.shadow.overview import overview_facts, overview_of
 
     every_ms = every_ms_of(every)
     plan = plan_with_intake(plan_file)
@@ -534,7 +532,7 @@ def _queue(queue: Queue) -> str:
 
 
 def _notes(found: ShadowOverview) -> Iterator[str]:
-    from timewheel.shadow.machine.states import State, moves
+    from timewheel.shadow.desired_state import State, moves
 
     kept = sum(part.journal.entries for part in found.parts)
     if found.desired.state is State.NATIVE and (kept or any(part.mover for part in found.parts)):
@@ -574,7 +572,7 @@ def verify(plan_file: PlanFile, *, cluster: ConnectionOptions, as_json: AsJson =
     progress; 1 if not all entries could be seen.
     """
     from timewheel.shadow.verification import verification_facts
-    from timewheel.shadow.verifying import verify as inspect
+    from timewheel.shadow.verification import verify as inspect
 
     plan = plan_with_intake(plan_file)
     access = cluster.access()
@@ -653,7 +651,7 @@ def _verdict(found: Verification) -> str:
 
 
 def _audit_notes(found: Verification, plan_file: str) -> Iterator[str]:
-    from timewheel.shadow.machine.states import moves
+    from timewheel.shadow.desired_state import moves
 
     since = f" since {at(found.desired.since_ms)}" if found.desired.since_ms else ""
     times = "once" if found.looks == 1 else f"{found.looks} times"
@@ -697,7 +695,7 @@ def run(asked: ShadowServiceOptions) -> None:
 @shadow.command()
 def pause(plan_file: PlanFile, *, cluster: AdminOptions) -> None:
     """Stop moving; moved timers go on and come back in time. `shadow start` resumes moving."""
-    from timewheel.shadow.machine.states import State
+    from timewheel.shadow.desired_state import State
 
     plan = plan_with_intake(plan_file)
     with cluster.admin() as admin:
@@ -725,8 +723,8 @@ def abort(plan_file: PlanFile, *, cluster: ConnectionOptions) -> None:
     from rich.console import Console
 
     from timewheel.provision.former_topics import FormerTopics
+    from timewheel.shadow.desired_state import State
     from timewheel.shadow.draining import Stalls, journaled, waiting, waiting_timers
-    from timewheel.shadow.machine.states import State
     from timewheel.shadow.shadow import Shadow
 
     plan = plan_with_intake(plan_file)

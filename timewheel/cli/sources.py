@@ -35,8 +35,7 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
-    from timewheel.inspect.sample import Sample
-    from timewheel.inspect.sample_figures import SampledTopic, SampleFigures
+    from timewheel.inspect.sample import Sample, SampledTopic, SampleFigures
     from timewheel.spark_planner import Survey
 
 
@@ -61,8 +60,8 @@ def sample(
     """
     from timewheel.inspect.gaps.gap_status import FIRST_AID, FOR_GOOD
     from timewheel.inspect.profile import limit_of
+    from timewheel.inspect.sample import figures_of, sampled_topic, write_sample
     from timewheel.inspect.sample import sample as take
-    from timewheel.inspect.sample_figures import figures_of, sampled_topic, write_sample
     from timewheel.provision.shadow_commands import shadow_commands
 
     need_extras("a sample's file", "planner")  # before thousands of requests

@@ -188,7 +188,7 @@ def _lateness(found: Status, limit_ms: int) -> str:
 
 
 def _notes(found: Status, plan_file: str) -> Iterator[str]:
-    from timewheel.provision.former_findings import findings_of
+    from timewheel.provision.former_topics import findings_of
 
     if found.plan.needs_relay:
         for name, places in found.relays().items():

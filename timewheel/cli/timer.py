@@ -43,8 +43,7 @@ if TYPE_CHECKING:
     from timewheel.broker.admin.client import AdminClient
     from timewheel.cli.connecting import Access
     from timewheel.client.cancellation_log import CancellationLog
-    from timewheel.core.cancellation_table import CancellationTable
-    from timewheel.core.cancellations import Cancellation, CancelResult
+    from timewheel.core.cancellations import Cancellation, CancellationTable, CancelResult
     from timewheel.dead_letters import DeadLetter
     from timewheel.inspect.whereis import Wanted, Whereabouts
 
@@ -212,7 +211,7 @@ def whereis(
     a dead letter; 4 not found; 1 not found, and not all places could be searched.
     """
     from timewheel.inspect.whereis import whereis as find
-    from timewheel.inspect.whereis.verdict import whereabouts_facts
+    from timewheel.inspect.whereis.search import whereabouts_facts
 
     plan = Plan.load(plan_file)
     wanted = [search.wanted(timer_id) for timer_id in timer_ids]
@@ -462,7 +461,7 @@ def show(
     """
     from timewheel.inspect.errors import SendTimeUnknown
     from timewheel.inspect.whereis import whereis as find
-    from timewheel.inspect.whereis.verdict import whereabouts_facts
+    from timewheel.inspect.whereis.search import whereabouts_facts
 
     plan = Plan.load(plan_file)
     access = cluster.access()

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from timewheel.provision.calendar_life import Rolled
-    from timewheel.provision.former_removal import Removal
+    from timewheel.provision.former_topics import Removal
     from timewheel.provision.provision_steps import Step
     from timewheel.provision.provisioning import Report
 
@@ -63,8 +63,8 @@ def ensure(
     earlier plan and no relay would move them on, nothing is created; --remove-drained still removes empty topics, and
     all results are shown.
     """
-    from timewheel.core.former_topics import UndrainedTopics
-    from timewheel.provision.former_removal import remove_drained as remove_topics
+    from timewheel.core.topology import UndrainedTopics
+    from timewheel.provision.former_topics import remove_drained as remove_topics
     from timewheel.provision.provisioning import ensure as ensure_topics
 
     plan = Plan.load(plan_file)
@@ -161,7 +161,7 @@ def _report_json(report: Report) -> dict[str, Any]:
 
 
 def _report_of_wait(removal: Removal) -> None:
-    from timewheel.provision.former_removal import LET_GO_MS
+    from timewheel.provision.former_topics import LET_GO_MS
 
     clients = counted(removal.clients, "client")
     print_line(f"{removal.topic}: empty, waiting up to {LET_GO_MS // 1_000} s for {clients} to leave", to_stderr=True)

@@ -11,16 +11,13 @@ from typing import Any
 
 import pulsar
 
-from timewheel.client.alarms import Alarms
-from timewheel.client.hooks import Hooks
+from timewheel.client.hooks import Alarms, Hooks
 from timewheel.client.native import uncounted_of
-from timewheel.client.own_numbers import own_numbers
-from timewheel.client.partitioned import partition_count
 from timewheel.client.positions import Position
 from timewheel.client.process import end_at_exit
-from timewheel.client.surface import ClientLike
-from timewheel.core.cancellation_table import MAX_LIVE, CancellationTable
-from timewheel.core.cancellations import Cancellation, latest_forget_ms, read_cancellations
+from timewheel.client.reaching import partition_count
+from timewheel.client.surface import ClientLike, own_numbers
+from timewheel.core.cancellations import MAX_LIVE, Cancellation, CancellationTable, latest_forget_ms, read_cancellations
 from timewheel.core.clock import Clock
 from timewheel.core.envelope import MAX_TIME_MS
 from timewheel.core.errors import CancellationUnreadable, TopologyError
@@ -113,15 +110,7 @@ class CancellationLog:
         return self._loose
 
     def start(self, *, patiently: bool = False) -> None:
-        """Open the log and begin to read it.
-
-        Args:
-            patiently: Retry and call the hooks if the log cannot be opened, instead of raising an error.
-
-        Raises:
-            TopologyError: The log does not exist.
-            pulsar.PulsarException: The broker refused or did not answer.
-        """
+        """Open the log and begin to read it."""
         if not patiently:
             self._open()
         self.ask()

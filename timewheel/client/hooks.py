@@ -1,25 +1,20 @@
-"""Dispatch of events to hooks."""
+"""Dispatch of events to hooks: at once, at most once a minute, or after a while."""
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
+from timewheel.core.clock import Clock
+from timewheel.core.durations import MINUTE_MS
 from timewheel.core.errors import BadArgument
-from timewheel.events import HookFailed
-from timewheel.hooks import Event, Hook, log_event
+from timewheel.events import ConnectionBack, ConnectionLost, HookFailed
+from timewheel.hooks import Alarm, Event, Hook, log_event
 
 
 class Hooks:
-    """Calls every hook with an event. A hook that raises is logged, and stops nothing.
-
-    Args:
-        hooks: Hooks to call; None: only `log_event`.
-
-    Raises:
-        BadArgument: The hooks are no sequence of functions.
-    """
-
-    __slots__ = ("_hooks",)
+    """Calls every hook with an event. A hook that raises is logged, and stops nothing."""
 
     def __init__(self, hooks: tuple[Hook, ...] | None = None) -> None:
         given: object = hooks
@@ -34,3 +29,92 @@ class Hooks:
                 hook(event)
             except Exception as error:  # noqa: BLE001 - a user's hook must not stop a relay
                 log_event(HookFailed(hook=repr(hook), error=repr(error)))
+
+
+REPEAT_AFTER_MS = MINUTE_MS
+
+
+@dataclass(slots=True)
+class _Said:
+    at_ms: int
+    since: int = 0
+    last: Alarm | None = None
+
+
+class Alarms:
+    """Emits an alarm at once, then at most once a minute with the number of occurrences since. Thread-safe.
+
+    A broken topic has millions of messages to alarm about. `flush` emits alarms that were held back; the owner calls it
+    regularly, and at the end.
+    """
+
+    def __init__(self, hooks: Hooks, clock: Clock) -> None:
+        self._hooks = hooks
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._said: dict[type[Alarm], _Said] = {}
+        self._holds = False  # whether an alarm is held back: a consumer asks before each message
+
+    def raised(self, alarm: Alarm) -> None:
+        """Count an occurrence. An emitted alarm has the facts of the latest occurrence, and the ``count`` of all since
+        the last emit.
+        """
+        with self._lock:
+            said = self._said.setdefault(type(alarm), _Said(self._clock.monotonic_ms() - REPEAT_AFTER_MS))
+            said.since += 1
+            said.last = alarm
+            self._holds = True
+        self.flush()
+
+    def flush(self, *, at_end: bool = False) -> None:
+        """Emit alarms that were held back for a minute."""
+        if not self._holds:
+            return
+        with self._lock:
+            found = [kept for said in self._said.values() if (kept := self._taken(said, at_end=at_end)) is not None]
+            self._holds = any(said.last is not None for said in self._said.values())
+        for alarm in found:  # emitted without the lock: a hook may call anything
+            self._hooks.emit(alarm)
+
+    def _taken(self, said: _Said, *, at_end: bool) -> Alarm | None:
+        if said.last is None:
+            return None
+        now_ms = self._clock.monotonic_ms()
+        if not at_end and now_ms - said.at_ms < REPEAT_AFTER_MS:
+            return None
+        alarm = replace(said.last, count=said.since)
+        said.at_ms, said.since, said.last = now_ms, 0, None
+        return alarm
+
+
+LOST_AFTER_MS = 5_000
+"""A dropped connection is usually back within a second."""
+
+
+class ConnectionWatch:
+    """Watches a single consumer, from a single thread, which calls it whenever it is idle."""
+
+    def __init__(self, topic: str, clock: Clock, hooks: Hooks) -> None:
+        self._topic = topic
+        self._clock = clock
+        self._hooks = hooks
+        self._since_ms: int | None = None
+        self._is_reported = False
+
+    def inspect(self, *, is_connected: bool) -> None:
+        """Take the client's present report."""
+        if is_connected:
+            if self._since_ms is not None:
+                self._back(self._since_ms)
+            return
+        now_ms = self._clock.monotonic_ms()
+        if self._since_ms is None:
+            self._since_ms = now_ms
+        elif not self._is_reported and now_ms - self._since_ms >= LOST_AFTER_MS:
+            self._is_reported = True
+            self._hooks.emit(ConnectionLost(topic=self._topic))
+
+    def _back(self, since_ms: int) -> None:
+        if self._is_reported:
+            self._hooks.emit(ConnectionBack(topic=self._topic, away_ms=self._clock.monotonic_ms() - since_ms))
+        self._since_ms, self._is_reported = None, False

@@ -45,11 +45,7 @@ def schema_version_of(message: Any) -> int:
 
 
 def fetch_schema_info(client: Any, topic: str, version: int) -> Any:
-    """Fetch a schema version of a topic from the broker, as the client's `SchemaInfo`.
-
-    Raises:
-        PulsarException: The broker has no such version, or no answer came.
-    """
+    """Fetch a schema version of a topic from the broker, as the client's `SchemaInfo`."""
     return client._client.get_schema_info(topic, version)  # noqa: SLF001 - this module's purpose
 
 
@@ -169,13 +165,7 @@ def carry(
 ) -> None:
     """Send a received message on, unchanged except for its properties (broker-facts: byte-for-byte).
 
-    Args:
-        producer: Producer on the destination.
-        message: The received message.
-        callback: Called with the result, on the client's thread; None: no callback.
-        properties: Properties that replace those of the message.
-        deliver_at_ms: Delivery time to request from the broker, UTC milliseconds; 0: at once.
-        sequence_id: Sequence id; 0: the client chooses it.
+    Without a sequence id the client chooses one; without a delivery time (UTC milliseconds) it is delivered at once.
     """
     if type(producer) is not pulsar.Producer:
         producer.send_async(

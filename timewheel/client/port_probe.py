@@ -22,13 +22,7 @@ _USUAL_PORTS = {"http": 8080, "https": 8443, "pulsar": 6650, "pulsar+ssl": 6651}
 
 
 def mistake_in(scheme: str, host: str, port: int) -> str:
-    """Probe a port, and return the mistake in a URL with this scheme, and the right URL; empty: no mistake is seen.
-
-    Args:
-        scheme: Scheme of the URL whose call has failed.
-        host: Host of the URL.
-        port: Port of the URL.
-    """
+    """Probe a port, and return the mistake in a URL with this scheme, and the right URL; empty: no mistake is seen."""
     try:
         spoken = _scheme_at(host, port)
     except (OSError, UnicodeError):  # nothing can be reached there; UnicodeError: the host cannot be a name
@@ -65,11 +59,7 @@ def _scheme_at(host: str, port: int) -> Scheme | None:
 
 
 def _answer(host: str, port: int, tls: ssl.SSLContext | None, request: bytes) -> bytes:
-    """Return the first bytes that answer a request; empty: none came.
-
-    Raises:
-        OSError: No connection could be made.
-    """
+    """Return the first bytes that answer a request; empty: none came."""
     with socket.create_connection((host, port), TIMEOUT_S) as plain:
         try:
             asked = plain if tls is None else tls.wrap_socket(plain, server_hostname=host)

@@ -63,9 +63,8 @@ class _Process:
 class ProcessGuard:
     """Detects forks; created in the constructor of every object that relies on threads, its own or the client's.
 
-    Raises:
-        ClientMisuse: gevent or eventlet has replaced threads or queues. The client's threads are not among the replaced
-            threads and cannot wake waiters of the replacements, so a call would hang.
+    gevent and eventlet are refused: the client's threads are not among the replaced ones and cannot wake waiters of the
+    replacements, so a call would hang.
     """
 
     __slots__ = ("_made_at",)
@@ -88,14 +87,7 @@ class ProcessGuard:
         return _Process.forks != self._made_at
 
     def check(self, name: str) -> None:
-        """Raise an error in a child.
-
-        Args:
-            name: Name of the object that was created in the parent, for the message.
-
-        Raises:
-            ClientMisuse: This process is a child.
-        """
+        """Raise an error in a child."""
         if self.is_child:
             raise ClientMisuse(
                 f"this {name} was made before a fork: its client's threads stayed in the parent process, and a call "

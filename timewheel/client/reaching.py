@@ -1,4 +1,4 @@
-"""A client whose failed lookups and openings report the call, the topic and a remedy."""
+"""Lookups and openings whose failures report the call, the topic and a remedy."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from typing import Any
 import pulsar
 
 from timewheel.client.surface import ClientLike
-from timewheel.core.errors import TimewheelError
+from timewheel.core.errors import TimewheelError, TopologyError
 from timewheel.core.escapes import pulsar_admin
+from timewheel.core.names import Names, partition_of
 
 LOOKUP = "a lookup"
 """The first call of every role."""
@@ -55,10 +56,6 @@ class ReachingClient:
 
     Once a broker has answered, the service URL is right, and a later failure is that of another address: the address
     that a topic's broker advertises.
-
-    Args:
-        client: The user's client.
-        explain: Makes the error of a lookup, and of any call before the first answer.
     """
 
     def __init__(self, client: ClientLike, explain: Explain = _unknown_url) -> None:
@@ -108,3 +105,36 @@ class ReachingClient:
 def reaching(client: ClientLike) -> ReachingClient:
     """Return a client with explained errors; a client that has them already is returned as it is."""
     return client if isinstance(client, ReachingClient) else ReachingClient(client)
+
+
+def partition_count(client: ClientLike, topic: str) -> int:
+    """Return the number of partitions of a topic; 0: the topic does not exist, or is not partitioned."""
+    try:
+        # For an unpartitioned or missing topic the answer is the topic's own name.
+        names = client.get_topic_partitions(topic)
+    except pulsar.TopicNotFound:
+        return 0
+    return sum(partition_of(name)[1] >= 0 for name in names)
+
+
+def unpartitioned_problem(client: ClientLike, names: Names, topic: str) -> TopologyError | None:
+    """Return the problem of a due topic that the plan declares unpartitioned; None: the topic is usable.
+
+    No client can detect whether an unpartitioned topic exists (broker-facts: unpartitioned-topics). So this checks for
+    the dead-letter topic, which provisioning creates after it.
+    """
+    if not partition_count(client, names.dead_letter):
+        return TopologyError(
+            topic,
+            f"was not made for this plan: {names.dead_letter}, which is made after it, does not exist",
+            "run: timewheel topics ensure PLAN",
+        )
+    partitions = partition_count(client, topic)
+    if not partitions:
+        return None
+    return TopologyError(
+        topic,
+        f"has {partitions} partition{'s' if partitions > 1 else ''}, and the plan says partitions = 0: that it is not "
+        "partitioned",
+        f"write partitions = {partitions} in the plan",
+    )

@@ -5,13 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from timewheel.core.broker_profile import BrokerProfile
-from timewheel.core.cancel_policy import Cancel
 from timewheel.core.cancellations import Answer, Cancellation, CancelResult
 from timewheel.core.clock import Clock, SystemClock
 from timewheel.core.durations import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS
 from timewheel.core.envelope import Envelope
-from timewheel.core.lazy_exports import names_on_first_use
-from timewheel.core.plan import Calendar, Holder, Native, Plan, Readers, RelayPlace, Ring, Scheme, Tiered, Wheel
+from timewheel.core.extras import names_on_first_use
+from timewheel.core.plan import Calendar, Cancel, Holder, Native, Plan, Readers, RelayPlace, Ring, Scheme, Tiered, Wheel
 from timewheel.core.routing import Due, Hold, Route, Router
 
 if TYPE_CHECKING:

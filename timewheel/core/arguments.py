@@ -33,11 +33,7 @@ def has_methods(value: object, methods: tuple[str, ...]) -> bool:
 
 
 def check_client_and_plan(client: object, plan: object) -> None:
-    """Refuse a URL in place of a client, a client of ``pulsar.asyncio``, and a path in place of a plan.
-
-    Raises:
-        BadArgument: One of the two is of another kind.
-    """
+    """Refuse a URL in place of a client, a client of ``pulsar.asyncio``, and a path in place of a plan."""
     wanted = 'a blocking client is needed, such as pulsar.Client("pulsar://localhost:6650")'
     check_kind("client", client, ("create_producer", "subscribe"), wanted)
     if is_async(getattr(client, "create_producer", None)):

@@ -6,13 +6,11 @@ The module is pure, so that a profile can come from a name, a file or the runtim
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
-from typing import Literal
+from dataclasses import dataclass, fields, replace
+from typing import Any, Literal
 
-from timewheel.core.digits import whole_number
-from timewheel.core.durations import HOUR_MS, MINUTE_MS, SECOND_MS
-from timewheel.core.errors import ProfileError
-from timewheel.core.near_words import did_you_mean
+from timewheel.core.durations import HOUR_MS, MINUTE_MS, SECOND_MS, whole_number
+from timewheel.core.errors import ProfileError, did_you_mean
 
 AckFormat = Literal["ranges", "bitmap"]
 
@@ -128,20 +126,9 @@ class BrokerProfile:
         Raises:
             ProfileError: No version has this name.
         """
-        match name:
-            case "4.0":
-                return cls(name=name)
-            case "4.2":
-                return cls(name=name, ack_format="bitmap", stale_index_bytes=560)
-            case "5.0":
-                return cls(
-                    name=name,
-                    ack_format="bitmap",
-                    keeps_crossing_ledger=False,
-                    gap_limit_ranges=200_000,
-                    stale_index_bytes=560,
-                )
-        raise ProfileError("name", name, "one of " + ", ".join(PROFILE_NAMES))
+        if name not in _VERSIONS:
+            raise ProfileError("name", name, "one of " + ", ".join(PROFILE_NAMES))
+        return cls(name=name, **_VERSIONS[name])
 
     @classmethod
     def from_mapping(cls, facts: Mapping[str, object]) -> BrokerProfile:
@@ -155,13 +142,12 @@ class BrokerProfile:
             ProfileError: A field is unknown or out of its range.
         """
         base = cls.named(str(facts.get("base", DEFAULT_PROFILE)))
+        given: dict[str, Any] = {key: value for key, value in facts.items() if key != "base"}
         known = {field.name for field in fields(cls)}
-        values: dict[str, object] = {name: getattr(base, name) for name in known}
-        for key, value in facts.items():
-            if key != "base" and key not in known:
+        for key, value in given.items():
+            if key not in known:
                 raise ProfileError(key, value, f"no such field of a broker profile{did_you_mean(key, known)}")
-        values |= {key: value for key, value in facts.items() if key != "base"}
-        return cls(**values)  # type: ignore[arg-type]  # __post_init__ checks each value's type and range
+        return replace(base, **given)
 
     @classmethod
     def from_broker_settings(cls, settings: Mapping[str, object], version: str = "") -> BrokerProfile:
@@ -175,9 +161,7 @@ class BrokerProfile:
         Raises:
             ProfileError: A setting that a profile uses is not a number.
         """
-        base = cls.named(_line(version))
-        facts: dict[str, object] = {field.name: getattr(base, field.name) for field in fields(cls)}
-        facts["name"] = version or "live broker"
+        facts: dict[str, Any] = {"name": version or "live broker"}
         for setting, (field_name, unit) in BROKER_SETTINGS.items():
             if setting in settings:
                 facts[field_name] = _whole(setting, settings[setting]) * unit
@@ -187,10 +171,20 @@ class BrokerProfile:
                 facts["metadata_store_limit_ranges"] = limit
         if PERSIST_AS_BITMAP in settings:
             facts["ack_format"] = "bitmap" if str(settings[PERSIST_AS_BITMAP]).lower() == "true" else "ranges"
-        return cls(**facts)  # type: ignore[arg-type]  # as above
+        return replace(cls.named(_line(version)), **facts)
 
 
-PROFILE_NAMES = ("4.0", "4.2", "5.0")
+_VERSIONS: Mapping[str, Mapping[str, Any]] = {
+    "4.0": {},
+    "4.2": {"ack_format": "bitmap", "stale_index_bytes": 560},
+    "5.0": {
+        "ack_format": "bitmap",
+        "keeps_crossing_ledger": False,
+        "gap_limit_ranges": 200_000,
+        "stale_index_bytes": 560,
+    },
+}
+PROFILE_NAMES = tuple(_VERSIONS)
 """Versions with known defaults."""
 
 _MAY_BE_ZERO = frozenset(

@@ -1,4 +1,4 @@
-"""Cancellations: cancellations and replacements of timers, as values.
+"""Cancellations: cancellations and replacements of timers, as values and as a table in memory.
 
 A cancellation names a timer id or a group, and a limit: timers whose generation (whose stamp in the group) is below the
 limit are dead. Cancellations are merged by maximum and never taken back. So readers may read a cancellation twice,
@@ -8,12 +8,13 @@ late, or in any order, and all readers come to the same result in the end (broke
 from __future__ import annotations
 
 import json
+from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from enum import Enum, unique
 from threading import Lock
 from typing import Literal, NamedTuple
 
-from timewheel.core.durations import DAY_MS
+from timewheel.core.durations import DAY_MS, MINUTE_MS
 from timewheel.core.envelope import (
     MAX_GENERATION,
     MAX_GROUP_CHARS,
@@ -56,13 +57,7 @@ class Cancellation(NamedTuple):
 
 
 def latest_forget_ms(max_delay_ms: int, keep_ms: int, written_ms: int) -> int:
-    """Return the time until which a plan's cancellation can matter. A day is added for clocks that differ.
-
-    Args:
-        max_delay_ms: The plan's ``max_delay``.
-        keep_ms: The plan's ``keep``.
-        written_ms: Time at which the cancellation was written, UTC milliseconds.
-    """
+    """Return the time until which a plan's cancellation can matter. A day is added for clocks that differ."""
     return written_ms + max_delay_ms + keep_ms + DAY_MS
 
 
@@ -117,10 +112,6 @@ def _checked(latest_ms: int, dead_letter: object, name: object, cut: object, for
 def packs(cancellations: Iterable[Cancellation], max_bytes: int = PACK_BYTES) -> Iterator[bytes]:
     """Pack many cancellations into few messages of the log. A repeated or partial pack does no harm: it only adds
     cancellations.
-
-    Args:
-        cancellations: Cancellations in any order.
-        max_bytes: Size limit of one message.
     """
     lines: list[bytes] = []
     size = 0
@@ -193,24 +184,117 @@ class CancelResult(NamedTuple):
 
 
 def answer_of(due_ms: int | None, confirmed_ms: int, skew_ms: int) -> Answer:
-    """Return the guarantee of a stored cancellation.
-
-    Args:
-        due_ms: Due time of the timer; None: unknown.
-        confirmed_ms: Time at which the cancellation was confirmed.
-        skew_ms: Largest difference between clocks, by the plan.
-    """
+    """Return the guarantee of a stored cancellation."""
     if due_ms is None:
         return Answer.UNSEEN
     return Answer.CERTAIN if confirmed_ms < due_ms - skew_ms else Answer.TOO_CLOSE
 
 
 def is_too_late(envelope: Envelope, now_ms: int, keep_ms: int) -> bool:
-    """Return whether a timer arrives when its cancellation may have been forgotten, so that an operator must decide.
+    """Return whether a timer arrives when its cancellation may have been forgotten, so that an operator must decide."""
+    return now_ms - first_wanted_ms(envelope) > keep_ms
+
+
+MAX_LIVE = 1_000_000
+"""Cancellations that a process is designed for, about 250 MB. A full table refuses new names and reports the refusal. A
+group takes one entry, however many timers it has."""
+
+BUCKET_MS = 10 * MINUTE_MS
+"""Precision with which cancellations are forgotten; never too early."""
+
+
+class CancellationTable:
+    """Cancellations of timers and groups, to decide whether a copy is dead.
+
+    Any thread may read (`is_dead`); only one thread at a time may change the table. A concurrent read returns the state
+    before or after the change; either was true at some moment since the call.
 
     Args:
-        envelope: The timer's envelope.
-        now_ms: UTC milliseconds.
-        keep_ms: The plan's ``keep``.
+        most: Cancellations that the table holds at most.
     """
-    return now_ms - first_wanted_ms(envelope) > keep_ms
+
+    __slots__ = ("_buckets", "_groups", "_most", "_timers")
+
+    def __init__(self, most: int = MAX_LIVE) -> None:
+        self._most = most
+        self._timers: dict[str, tuple[int, int]] = {}
+        self._groups: dict[str, tuple[int, int]] = {}
+        # Names by the time to forget them. A name whose time was postponed stands in an earlier bucket too, at most
+        # once in each. Timers and groups are separate: a list of names costs a third of a list of pairs, in memory and
+        # in time.
+        self._buckets: defaultdict[int, tuple[list[str], list[str]]] = defaultdict(lambda: ([], []))
+
+    def __len__(self) -> int:
+        return len(self._timers) + len(self._groups)
+
+    def is_dead(self, envelope: Envelope) -> bool:
+        """Return whether the message with this envelope was cancelled or replaced, as far as this table knows."""
+        # Usually there is no cancellation: then this is one check of an empty dictionary.
+        if self._timers:
+            found = self._timers.get(envelope.timer_id)
+            if found is not None and envelope.generation < found[0]:
+                return True
+        life = envelope.life
+        if self._groups and life.group:
+            found = self._groups.get(life.group)
+            return found is not None and life.group_stamp < found[0]
+        return False
+
+    def of_timer(self, timer_id: str) -> Cancellation | None:
+        """Return the cancellation of this timer id; timers of the same id with other generations may live."""
+        found = self._timers.get(timer_id)
+        return None if found is None else Cancellation("timer", timer_id, *found)
+
+    def why_dead(self, envelope: Envelope) -> Cancellation | None:
+        """Return the cancellation that makes a copy dead; None: the copy is not dead (`is_dead`)."""
+        if not self.is_dead(envelope):
+            return None
+        by_id = self.of_timer(envelope.timer_id)
+        if by_id is not None and envelope.generation < by_id.cut:
+            return by_id
+        return Cancellation("group", envelope.life.group, *self._groups[envelope.life.group])
+
+    def merge(self, cancellation: Cancellation) -> bool:
+        """Merge a cancellation: the higher limit and the later time to forget it win.
+
+        Returns:
+            False if the table is full and has no entry for this name: the cancellation is not remembered.
+        """
+        kind, name, cut, forget_ms = cancellation
+        table = self._timers if kind == "timer" else self._groups
+        known = table.get(name)
+        if known is not None:
+            if cut <= known[0] and forget_ms <= known[1]:
+                return True
+            cut, later_ms = max(cut, known[0]), max(forget_ms, known[1])
+            put_off = later_ms // BUCKET_MS != known[1] // BUCKET_MS
+            forget_ms = later_ms
+        elif len(self) >= self._most:
+            return False
+        else:
+            put_off = True
+        table[name] = (cut, forget_ms)
+        if put_off:
+            self._buckets[forget_ms // BUCKET_MS][kind == "group"].append(name)
+        return True
+
+    def forget(self, now_ms: int) -> int:
+        """Forget the cancellations for which no timer can arrive any more, and return their number."""
+        # A bucket is over when its end has passed: none of its cancellations is needed then.
+        over = [bucket for bucket in self._buckets if (bucket + 1) * BUCKET_MS <= now_ms]
+        forgotten = 0
+        for bucket in over:
+            for table, names in zip((self._timers, self._groups), self._buckets.pop(bucket), strict=True):
+                for name in names:
+                    known = table.get(name)
+                    if known is not None and known[1] // BUCKET_MS == bucket:
+                        del table[name]
+                        forgotten += 1
+        return forgotten
+
+    def live(self) -> Iterator[Cancellation]:
+        """Iterate over all cancellations in the table, as they are now."""
+        for name, found in list(self._timers.items()):
+            yield Cancellation("timer", name, *found)
+        for name, found in list(self._groups.items()):
+            yield Cancellation("group", name, *found)

@@ -6,6 +6,9 @@ of ``pulsar.Client`` and ``pulsar.AuthenticationOauth2``. No error message repea
 
 from __future__ import annotations
 
+import base64
+import binascii
+import json
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, replace
@@ -13,14 +16,47 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
+from timewheel.core.envelope import MAX_TIME_MS
 from timewheel.core.errors import BadConnection
-from timewheel.core.secret import Secret
+
+HIDDEN = "***"
+"""Placeholder that is shown instead of a secret."""
+
+
+class Secret:
+    """Holds a secret. Only `reveal` returns it, so that every use can be found in the code.
+
+    Args:
+        text: The secret.
+    """
+
+    __slots__ = ("_text",)
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+
+    def reveal(self) -> str:
+        """Return the secret itself, to send it to its server."""
+        return self._text
+
+    def __repr__(self) -> str:
+        return f"Secret({HIDDEN})"
+
+    def __str__(self) -> str:
+        return HIDDEN
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Secret) and other._text == self._text
+
+    def __hash__(self) -> int:
+        return hash((Secret, self._text))
+
 
 SERVICE_SCHEMES = ("pulsar", "pulsar+ssl")
 WEB_SCHEMES = ("http", "https")
 _AUTHENTICATION = ("token", "token_file", "oauth2")
 _IDENTITY = ("tls_certificate_file_path", "tls_private_key_file_path")
-_FILES = ("token_file", "tls_trust_certs_file_path", *_IDENTITY)
+FILES = ("token_file", "tls_trust_certs_file_path", *_IDENTITY)
 _SWITCHES = ("tls_validate_hostname", "tls_allow_insecure_connection")
 _URLS = ("service_url", "admin_url")
 
@@ -120,9 +156,6 @@ class Connection:
 
         A client's identity comes from one layer alone: a token replaces OAuth2 of the lower layers, and a certificate
         replaces their key.
-
-        Args:
-            lower: The layer with lower precedence.
         """
         taken = {field.name: getattr(lower, field.name) for field in fields(self) if getattr(self, field.name) is None}
         for group in (_AUTHENTICATION, _IDENTITY):
@@ -132,19 +165,11 @@ class Connection:
         return replace(self, **taken, sources={**sources, **self.sources})
 
     def given_by(self, source: Callable[[str], str]) -> Connection:
-        """Return this layer, with the source of its URLs.
-
-        Args:
-            source: Names the option, variable or key of a field.
-        """
+        """Return this layer, with the source of its URLs."""
         return replace(self, sources={name: source(name) for name in _URLS if getattr(self, name) is not None})
 
     def is_given(self, url: str) -> bool:
-        """Return whether a URL comes from a layer above the defaults.
-
-        Args:
-            url: ``service_url`` or ``admin_url``.
-        """
+        """Return whether a URL comes from a layer above the defaults."""
         return url in self.sources or getattr(self, url) not in (None, getattr(DEFAULTS, url))
 
 
@@ -170,50 +195,65 @@ def connection_of_environment(environment: Mapping[str, str]) -> Connection:
     def variable(name: str) -> str:
         return f"PULSAR_{name.upper().replace('.', '_')}"
 
-    def said(name: str) -> str | None:
+    def given(name: str) -> str | None:
         return environment.get(variable(name)) or None
 
-    token = said("token")
-    paths: dict[str, Any] = {name: None if (path := said(name)) is None else Path(path) for name in _FILES}
     with named_by(variable):
-        switches: dict[str, Any] = {name: _switch(name, said(name)) for name in _SWITCHES}
-        return Connection(
-            service_url=said("service_url"),
-            admin_url=said("admin_url"),
-            token=None if token is None else Secret(token),
-            oauth2=_oauth2({field.name: said(f"oauth2_{field.name}") for field in fields(OAuth2)}),
-            **paths,
-            **switches,
-        ).given_by(variable)
+        found: dict[str, Any] = {name: given(name) for name in _URLS}
+        found |= {name: Path(path) for name in FILES if (path := given(name))}
+        found |= {name: _switch(name, text) for name in _SWITCHES if (text := given(name))}
+        if token := given("token"):
+            found["token"] = Secret(token)
+        oauth2 = {field.name: text for field in fields(OAuth2) if (text := given(f"oauth2_{field.name}"))}
+        if oauth2:
+            if not {"issuer_url", "private_key"} <= oauth2.keys():
+                raise BadConnection("oauth2", "needs both issuer_url and private_key")
+            found["oauth2"] = oauth2_of(oauth2)
+        return Connection(**found).given_by(variable)
+
+
+def oauth2_of(given: Mapping[str, Any]) -> OAuth2:
+    """Build the settings from texts by field; `private_key` becomes a secret."""
+    return OAuth2(**{**given, "private_key": Secret(given["private_key"])})
 
 
 @contextmanager
 def named_by(source: Callable[[str], str]) -> Iterator[None]:
-    """Let errors of settings name the place where the user gave them.
-
-    Args:
-        source: Names the option or variable of a field.
-    """
+    """Let errors of settings name the place where the user gave them."""
     try:
         yield
     except BadConnection as error:
         raise BadConnection(source(error.field), error.problem) from None
 
 
-def _oauth2(given: Mapping[str, str | None]) -> OAuth2 | None:
-    if not any(given.values()):
-        return None
-    issuer_url, private_key = given["issuer_url"], given["private_key"]
-    if issuer_url is None or private_key is None:
-        raise BadConnection("oauth2", "needs both issuer_url and private_key")
-    return OAuth2(
-        issuer_url=issuer_url, private_key=Secret(private_key), audience=given["audience"], scope=given["scope"]
-    )
-
-
-def _switch(name: str, text: str | None) -> bool | None:
-    if text is None:
-        return None
+def _switch(name: str, text: str) -> bool:
     if text.lower() not in {"true", "false"}:
         raise BadConnection(name, "is neither true nor false")
     return text.lower() == "true"
+
+
+def role_of(token: str | None) -> str | None:
+    """Return the role that a token claims; None if it claims no role, or is not a JSON web token."""
+    role = _claims_of(token).get("sub")
+    return role if isinstance(role, str) else None
+
+
+def expires_ms_of(token: str | None) -> int | None:
+    """Return when a token expires, UTC milliseconds; None if it never does, not before the year 9999, or is not a JSON
+    web token.
+    """
+    expires_s = _claims_of(token).get("exp")
+    if isinstance(expires_s, bool) or not isinstance(expires_s, int | float):
+        return None
+    return int(expires_s * 1000) if 0 <= expires_s <= MAX_TIME_MS / 1000 else None
+
+
+def _claims_of(token: str | None) -> dict[str, Any]:
+    parts = (token or "").split(".")
+    if len(parts) != 3:
+        return {}
+    try:
+        claims = json.loads(base64.urlsafe_b64decode(parts[1] + "=" * (-len(parts[1]) % 4)))
+    except (binascii.Error, ValueError, RecursionError):
+        return {}
+    return claims if isinstance(claims, dict) else {}

@@ -8,11 +8,9 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from timewheel.core.connection import Connection, OAuth2
-from timewheel.core.errors import BadConnection
-from timewheel.core.near_words import did_you_mean
-from timewheel.core.secret import Secret
-from timewheel.core.toml_errors import QUOTING, line_of, mended_line
+from timewheel.core.connection import FILES, Connection, Secret, oauth2_of
+from timewheel.core.errors import BadConnection, did_you_mean
+from timewheel.core.planfile import QUOTING, line_of, mended_line
 
 MAX_FILE_BYTES = 100_000
 """A connection file takes a few hundred bytes; a larger file is a mistake."""
@@ -69,15 +67,7 @@ def load_connection(path: Path) -> Connection:
 
 
 def parse_connection(text: str, folder: Path) -> Connection:
-    """Read a connection from the text of a connection file.
-
-    Args:
-        text: TOML.
-        folder: Base of relative paths.
-
-    Raises:
-        BadConnection: See `load_connection`.
-    """
+    """Read a connection from the text of a connection file."""
     try:
         data = tomllib.loads(text)
     except (ValueError, RecursionError) as error:
@@ -90,38 +80,19 @@ def parse_connection(text: str, folder: Path) -> Connection:
     except ValidationError as error:
         raise _as_bad_connection(error) from None
 
-    def path_of(name: str | None) -> Path | None:
-        return None if name is None else folder / name
-
-    oauth2 = given.oauth2
-    return Connection(
-        service_url=given.service_url,
-        admin_url=given.admin_url,
-        token=None if given.token is None else Secret(given.token),
-        token_file=path_of(given.token_file),
-        oauth2=None
-        if oauth2 is None
-        else OAuth2(
-            issuer_url=oauth2.issuer_url,
-            private_key=Secret(_key_of(oauth2.private_key, folder)),
-            audience=oauth2.audience,
-            scope=oauth2.scope,
-        ),
-        tls_trust_certs_file_path=path_of(given.tls_trust_certs_file_path),
-        tls_certificate_file_path=path_of(given.tls_certificate_file_path),
-        tls_private_key_file_path=path_of(given.tls_private_key_file_path),
-        tls_validate_hostname=given.tls_validate_hostname,
-        tls_allow_insecure_connection=given.tls_allow_insecure_connection,
-    )
+    found = {name: getattr(given, name) for name in given.model_fields_set}
+    found |= {name: folder / found[name] for name in FILES if name in found}
+    if given.token is not None:
+        found["token"] = Secret(given.token)
+    if given.oauth2 is not None:
+        key = given.oauth2.private_key
+        key = key if key.startswith(("data:", "file:")) else str(folder / key)
+        found["oauth2"] = oauth2_of({**given.oauth2.model_dump(exclude_unset=True), "private_key": key})
+    return Connection(**found)
 
 
 def is_open_to_others(path: Path, connection: Connection) -> bool:
-    """Return whether a file itself holds a secret, and users other than its owner may read it.
-
-    Args:
-        path: The connection file.
-        connection: Its content.
-    """
+    """Return whether a file itself holds a secret, and users other than its owner may read it."""
     oauth2 = connection.oauth2
     holds_secret = connection.token is not None or (oauth2 is not None and oauth2.key_file is None)
     return holds_secret and bool(path.stat().st_mode & (stat.S_IRGRP | stat.S_IROTH))
@@ -144,23 +115,17 @@ def _is_open_to_all(file: Path) -> bool:
         return False  # the code that reads the file reports the error
 
 
-def _key_of(key: str, folder: Path) -> str:
-    return key if key.startswith(("data:", "file:")) else str(folder / key)
-
-
 def _as_bad_connection(error: ValidationError) -> BadConnection:
     """Convert the first complaint, without the value."""
     first = error.errors(include_url=False, include_input=False, include_context=False)[0]
     field = ".".join(str(part) for part in first["loc"]) or "file"
     if first["type"] == "missing":
         return BadConnection(field, "is required")
-    if first["type"] == "extra_forbidden":
-        table, model = (
-            ("connection.oauth2", _OAuth2) if field.startswith("connection.oauth2.") else ("connection", _Connection)
-        )
-        if "." not in field:
-            return BadConnection(field, "is not a key of a connection's file; write it below a line [connection]")
-        near = did_you_mean(first["loc"][-1], model.model_fields)
-        known = f"; [{table}] has {', '.join(model.model_fields)}"
-        return BadConnection(field, f"is not a key of a connection's file{near or known}")
-    return BadConnection(field, first["msg"])
+    if first["type"] != "extra_forbidden":
+        return BadConnection(field, first["msg"])
+    table, _, key = field.rpartition(".")
+    if not table:
+        return BadConnection(field, "is not a key of a connection's file; write it below a line [connection]")
+    keys = (_OAuth2 if table == "connection.oauth2" else _Connection).model_fields
+    near = did_you_mean(key, keys) or f"; [{table}] has {', '.join(keys)}"
+    return BadConnection(field, f"is not a key of a connection's file{near}")

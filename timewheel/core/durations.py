@@ -1,4 +1,6 @@
-"""Durations as people write them (``"90s"``, ``"12h"``, ``"5d"``) and as code counts them: whole milliseconds."""
+"""Durations as people write them (``"90s"``, ``"12h"``, ``"5d"``) and as code counts them: whole milliseconds; and
+numbers in untrusted text.
+"""
 
 from __future__ import annotations
 
@@ -89,3 +91,12 @@ def spelled(duration_ms: int) -> str:
         whole, duration_ms = divmod(duration_ms, unit_ms)
         parts += [f"{whole}{unit}"] if whole else []
     return " ".join(parts) or format_duration(0)
+
+
+MAX_DIGITS = 18
+"""Every number with at most this many digits fits into 64 bits, and Python parses it without an error of its own."""
+
+
+def whole_number(text: str, max_digits: int = MAX_DIGITS) -> int | None:
+    """Parse decimal ASCII digits; None: the text is anything else, or too long."""
+    return int(text) if len(text) <= max_digits and text.isascii() and text.isdecimal() else None

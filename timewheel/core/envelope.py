@@ -19,7 +19,7 @@ import re
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from timewheel.core.digits import whole_number
+from timewheel.core.durations import whole_number
 from timewheel.core.errors import EnvelopeError, EnvelopeTooNew
 
 PREFIX = "tw-"
@@ -193,11 +193,7 @@ def first_wanted_ms(envelope: Envelope) -> int:
 
 
 def read_due(text: str) -> int:
-    """Read `DUE_PROPERTY`: the due time of a timer in the intake, UTC milliseconds.
-
-    Raises:
-        EnvelopeError: The value is garbled, or in another unit.
-    """
+    """Read `DUE_PROPERTY`: the due time of a timer in the intake, UTC milliseconds."""
     due_ms = whole_number(text, _TIME_DIGITS)
     if due_ms is None:
         raise EnvelopeError(f"{DUE_PROPERTY} is garbled: UTC milliseconds in decimal digits are needed", text)

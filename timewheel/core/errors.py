@@ -7,39 +7,9 @@ states the fact, the limit and the remedy.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from difflib import get_close_matches
 from typing import Any
-
-__all__ = [
-    "AdminDenied",
-    "AdminError",
-    "AdminMissing",
-    "AdminUnreachable",
-    "BadArgument",
-    "BadConnection",
-    "BadDueTime",
-    "BadName",
-    "BadTimerId",
-    "CancelFailed",
-    "CancelOutcomeUnknown",
-    "CancelRefused",
-    "CancellationUnreadable",
-    "ClientMisuse",
-    "DurationError",
-    "EnvelopeError",
-    "PayloadTooLarge",
-    "PlanError",
-    "ProfileError",
-    "ReservedProperty",
-    "SendFailed",
-    "SendOutcomeUnknown",
-    "SendRefused",
-    "TimewheelError",
-    "TokenNotGiven",
-    "TopologyError",
-    "UnsupportedAcknowledgement",
-]
-
 
 _SHOWN_CHARS = 200
 """Characters of a caller's value in a message; the attribute holds the whole value."""
@@ -386,3 +356,12 @@ class TokenNotGiven(TimewheelError, ConnectionError):
         self.issuer_url = issuer_url
         self.reason = reason
         super().__init__(f"no token from {issuer_url}: {reason}")
+
+
+def did_you_mean(given: object, known: Iterable[str], place: str = "") -> str:
+    """Return a clause with the nearest known word, for the end of an error's limit; empty if no word is near."""
+    if not isinstance(given, str):
+        return ""
+    by_lower = {word.lower(): word for word in known}
+    near = get_close_matches(given.lower(), by_lower, 1)
+    return f"; did you mean {by_lower[near[0]]}{place}?" if near else ""

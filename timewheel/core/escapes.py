@@ -25,7 +25,7 @@ def visible(text: str) -> str:
     """
     if text.isprintable():
         return text
-    return "".join(dead_letter if dead_letter.isprintable() else repr(dead_letter)[1:-1] for dead_letter in text)
+    return "".join(character if character.isprintable() else repr(character)[1:-1] for character in text)
 
 
 def visible_lines(text: str) -> str:
@@ -39,12 +39,7 @@ def timewheel_command(*words: str) -> str:
 
 
 def with_plan_file(text: str, file: str) -> str:
-    """Name a plan's file in each ``timewheel`` command of a text that has the placeholder ``PLAN``.
-
-    Args:
-        text: A message.
-        file: The file as the user typed it; empty: it is not known.
-    """
+    """Name a plan's file in each ``timewheel`` command of a text that has the placeholder ``PLAN``."""
     return _FOR_PLAN.sub(lambda found: found[1] + _shell_word(file), text) if file else text
 
 
@@ -70,16 +65,14 @@ def shell_line(*words: str) -> str:
 def _shell_word(word: str) -> str:
     if word.isprintable():
         return shlex.quote(word)
-    return "$'" + "".join(dead_letter if _is_plain(dead_letter) else _octal(dead_letter) for dead_letter in word) + "'"
+    return "$'" + "".join(map(_in_quotes, word)) + "'"
 
 
-def _is_plain(dead_letter: str) -> bool:
-    return dead_letter.isprintable() and dead_letter not in "'\\"
-
-
-def _octal(dead_letter: str) -> str:
+def _in_quotes(character: str) -> str:
+    if character.isprintable() and character not in "'\\":
+        return character
     first, last = _SURROGATEESCAPE
-    as_bytes = dead_letter.encode("utf-8", "surrogateescape" if first <= dead_letter <= last else "surrogatepass")
+    as_bytes = character.encode("utf-8", "surrogateescape" if first <= character <= last else "surrogatepass")
     return "".join(f"\\{byte:03o}" for byte in as_bytes)
 
 

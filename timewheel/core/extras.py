@@ -1,4 +1,6 @@
-"""Extras: libraries that are imported only at their use, and the line that installs missing libraries."""
+"""Extras: libraries that are imported only at their use, the line that installs missing ones, and packages whose names
+are loaded on first use, because their modules are heavy.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +9,7 @@ import re
 import shutil
 import sys
 from collections.abc import Callable, Iterable, Mapping
+from importlib import import_module
 from importlib.util import find_spec
 from typing import Final
 
@@ -14,6 +17,14 @@ from timewheel.core.errors import TimewheelError
 from timewheel.core.escapes import shell_line
 
 EXTRAS: Final[Mapping[str, Mapping[str, str]]] = {
+    "cli": {
+        "cramjam": "cramjam>=2.8",
+        "google_crc32c": "google-crc32c>=1.5",
+        "httpx": "httpx",
+        "rich": "rich",
+        "tenacity": "tenacity",
+        "typer": "typer",
+    },
     "metrics": {"prometheus_client": "prometheus-client>=0.20"},
     "otel": {"opentelemetry": "opentelemetry-api"},
     "planner": {
@@ -75,7 +86,7 @@ def need_extras(purpose: str, *extras: str, java: bool = False) -> None:
 def missing_extra(purpose: str, *extras: str) -> Callable[[str], ExtraMissing | None]:
     """Return a function that builds the error for a missing library, by its name; None: none of the extras has it.
 
-    Made for `timewheel.core.lazy_exports.names_on_first_use`.
+    Made for `timewheel.core.extras.names_on_first_use`.
     """
     modules = _modules_of(extras)
 
@@ -91,3 +102,34 @@ def missing_extra(purpose: str, *extras: str) -> Callable[[str], ExtraMissing | 
 
 def _modules_of(extras: Iterable[str]) -> Mapping[str, str]:
     return {name: requirement for extra in extras for name, requirement in EXTRAS[extra].items()}
+
+
+def names_on_first_use(
+    package: str,
+    module_of: Mapping[str, str],
+    missing: Callable[[str], Exception | None] = lambda _: None,
+) -> Callable[[str], object]:
+    """Return a ``__getattr__`` for a package whose names are loaded on first use.
+
+    Args:
+        package: Name of the package, ``__name__``.
+        module_of: Module of each name: relative to the package, as in ``.relay``, or absolute.
+        missing: Returns the error for a library that is not installed, by its top-level name; None: no extra installs
+            this library, and Python's own error is raised.
+    """
+
+    def load(name: str) -> object:
+        if name not in module_of:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        try:
+            module = import_module(module_of[name], package)
+        except ModuleNotFoundError as error:
+            told = missing((error.name or "timewheel").partition(".")[0])
+            if told is None:
+                raise
+            raise told from error
+        value: object = getattr(module, name)
+        setattr(sys.modules[package], name, value)
+        return value
+
+    return load

@@ -9,9 +9,6 @@ def shows_day(span_ms: float) -> bool:
     """Return whether a history has a day at least: the first and the last send of a day lie some time within it.
 
     A shorter history may be a burst: its rate could not go on, and the sends of other hours are not in it.
-
-    Args:
-        span_ms: Time from the first send to the last.
     """
     return span_ms >= DAY_MS - HOUR_MS
 
@@ -27,12 +24,7 @@ def shows_full(span_ms: float, warm_up_ms: float) -> bool:
 
 
 def describe_span(span_ms: int, warm_up_ms: int) -> str:
-    """Render the respect in which a history is too short, as a sentence; empty: the history is long enough.
-
-    Args:
-        span_ms: Time from the first send to the last.
-        warm_up_ms: Time that a topic takes to fill up, as for `shows_full`.
-    """
+    """Render the respect in which a history is too short, as a sentence; empty: the history is long enough."""
     span, settles = rounded_up(span_ms), rounded_up(warm_up_ms)
     is_full = shows_full(span_ms, warm_up_ms)
     if is_full:

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from itertools import count
 from typing import NamedTuple, Protocol
 
-from timewheel.core.digits import whole_number
+from timewheel.core.durations import whole_number
 from timewheel.core.envelope import MAX_TIMER_ID_CHARS
 from timewheel.core.names import partition_of
 
@@ -53,7 +53,6 @@ class TimerIds:
         self._newest = (-1, "")
 
     def new(self, now_ms: int) -> str:
-        """Return the next id."""
         # Many ids are made within the same millisecond: they share everything but the counter. A single tuple, so that
         # threads never mix the time of one id with the prefix of another.
         made_ms, prefix = self._newest
@@ -86,12 +85,7 @@ def native_id(part: str, position: _Place, batch_index: int = -1) -> str:
 
 
 def is_native_id(timer_id: str, topic: str) -> bool:
-    """Return whether a timer id is a `native_id` of a topic: a shadow has copied the message from a position there.
-
-    Args:
-        timer_id: The timer id.
-        topic: Full name of the topic, or of a partition of it.
-    """
+    """Return whether a timer id is a `native_id` of a topic: a shadow has copied the message from a position there."""
     place, _, entry = timer_id.rpartition(":")
     part, _, ledger = place.rpartition(":")
     if not part or whole_number(ledger) is None or whole_number(entry) is None:
@@ -102,12 +96,5 @@ def is_native_id(timer_id: str, topic: str) -> bool:
 
 
 def place_id(part: str, ledger: int, entry: int, batch_index: int = -1) -> str:
-    """Name a message by the position at which it is stored; the name has any length.
-
-    Args:
-        part: Full name of a partition, or of a topic without partitions.
-        ledger: Ledger of the message's entry.
-        entry: Number of the entry in its ledger.
-        batch_index: Index of the message in a batch; -1: the entry is not a batch.
-    """
+    """Name a message by the position at which it is stored; the name has any length."""
     return f"{part}:{ledger}:{entry}" + (f":{batch_index}" if batch_index >= 0 else "")

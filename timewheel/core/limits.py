@@ -6,6 +6,9 @@ A producer asks the broker to deliver before the due time, by the plan's lead, a
 
 from __future__ import annotations
 
+from itertools import count
+
+from timewheel.core.next_hop import Hop
 from timewheel.core.plan import Plan
 
 OUT_OF_ORDER_EVERY = 1_000
@@ -46,3 +49,31 @@ def hold_bound_ms(plan: Plan) -> int:
     still earlier: the consumer publishes it again and does not hold it (broker-facts: bounded-local-hold).
     """
     return plan.lead_ms + out_of_order_ms(plan) + EARLY_TICKS * plan.tick_ms
+
+
+class OutOfOrder:
+    """Requests one delayed message of a due topic in `OUT_OF_ORDER_EVERY` 2.5 ticks earlier than its neighbours.
+
+    The first message of a producer is such a message, so that many short-lived producers have the same effect. If any
+    client may read the topic, no message is requested early, since foreign consumers would not hold it.
+    """
+
+    __slots__ = ("_early_ms", "_turns")
+
+    def __init__(self, plan: Plan) -> None:
+        self._early_ms = out_of_order_ms(plan)
+        self._turns = count()
+
+    def asked_of(self, hop: Hop) -> int:
+        """Return the delivery time to request for a hop; call this once for each hop."""
+        return self.asked(hop.deliver_at_ms) if hop.is_due else hop.deliver_at_ms
+
+    def asked(self, deliver_at_ms: int) -> int:
+        """Return the delivery time to request; call this once for each message of a due topic.
+
+        Args:
+            deliver_at_ms: Delivery time by the route, UTC milliseconds; 0: at once, which stays 0.
+        """
+        if not deliver_at_ms or not self._early_ms or next(self._turns) % OUT_OF_ORDER_EVERY:
+            return deliver_at_ms
+        return max(deliver_at_ms - self._early_ms, 1)

@@ -11,6 +11,9 @@ from __future__ import annotations
 
 import datetime as dt
 import re
+import sys
+from array import array
+from functools import lru_cache
 from typing import NamedTuple
 from urllib.parse import unquote
 
@@ -70,12 +73,7 @@ def partition_of(partition_topic_name: str) -> tuple[str, int]:
 
 
 def parts_of(topic: str, partitions: int) -> tuple[str, ...]:
-    """Return the names under which a broker stores a topic: its partitions, or the topic itself if it has none.
-
-    Args:
-        topic: Full name, without a partition suffix.
-        partitions: Number of partitions; 0: the topic is not partitioned.
-    """
+    """Return the names under which a broker stores a topic: its partitions, or the topic itself if it has none."""
     return tuple(partition_topic(topic, number) for number in range(partitions)) or (topic,)
 
 
@@ -151,10 +149,6 @@ class Names:
         """Return the name under which a broker stores a partition of a topic of the plan.
 
         An unpartitioned due topic is stored under its own name, whichever partition a timer comes from.
-
-        Args:
-            topic: Full name, without a partition suffix.
-            partition: Index of the partition, below the plan's ``own_partitions``.
         """
         return partition_topic(topic, partition) if self.is_partitioned(topic) else topic
 
@@ -221,7 +215,6 @@ class TierTopic(NamedTuple):
 
     @property
     def name(self) -> str:
-        """The topic's full name."""
         return f"{self.prefix}.{'delay' if self.by_broker else 'tier'}-{format_duration(self.stay_ms)}"
 
     @classmethod
@@ -252,7 +245,6 @@ class SlotTopic(NamedTuple):
 
     @property
     def name(self) -> str:
-        """The topic's full name."""
         return f"{self.prefix}.ring-{format_duration(self.slot_ms)}-{self.slots}.{self.slot:03d}"
 
     @classmethod
@@ -324,3 +316,28 @@ def _duration(text: str) -> int | None:
         return parse_duration(text)
     except DurationError:
         return None
+
+
+_CACHED_KEYS = 16_384
+_CACHED_CHARS = 256
+"""Longest key that is cached: a broker takes keys of up to 5 MB."""
+
+
+def java_string_hash(text: str) -> int:
+    """Compute Java's ``String.hashCode()``, sign bit cleared: over UTF-16 code units, modulo 2**32."""
+    units = array("H")
+    units.frombytes(text.encode("utf-16-le", "surrogatepass"))
+    if sys.byteorder == "big":
+        units.byteswap()
+    value = 0
+    for unit in units:
+        value = (31 * value + unit) & 0xFFFFFFFF
+    return value & 0x7FFFFFFF
+
+
+def partition_for_key(key: str, partitions: int) -> int:
+    """Return the partition of a key, 0 to ``partitions - 1``, like `JavaStringHash` routing."""
+    return (_cached_hash if len(key) <= _CACHED_CHARS else java_string_hash)(key) % partitions
+
+
+_cached_hash = lru_cache(maxsize=_CACHED_KEYS)(java_string_hash)

@@ -7,33 +7,208 @@ built in code as well.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from itertools import pairwise
 from pathlib import Path
 from typing import Literal
 
-from timewheel.core.cancel_policy import Cancel
-from timewheel.core.durations import DAY_MS, MAX_DURATION_MS, MINUTE_MS, SECOND_MS, format_duration
-from timewheel.core.errors import PlanError
-from timewheel.core.plan_checks import a_subscription, a_truth, a_tuple, is_name, one_of, texts, within, within_ms
-from timewheel.core.schemes import Calendar, Holder, Native, Ring, Scheme, Tiered, Wheel, scaled, shortest_stay_ms
+from timewheel.core.durations import (
+    DAY_MS,
+    MAX_DURATION_MS,
+    MINUTE_MS,
+    SECOND_MS,
+    format_duration,
+    parse_duration,
+    rounded_up,
+    spelled,
+)
+from timewheel.core.errors import PlanError, SendRefused, did_you_mean
+from timewheel.core.escapes import timewheel_command
 
-__all__ = [
-    "OWN_INFIX",
-    "Calendar",
-    "Holder",
-    "Native",
-    "Plan",
-    "Readers",
-    "RelayPlace",
-    "Ring",
-    "Scheme",
-    "Tiered",
-    "Wheel",
-    "tier_entry_ms",
-    "tier_hops",
-]
+_SUBSCRIPTION = re.compile(r"(?!\.{1,2}$).+")
+_NO_DURATION_MS = 10**18
+"""Numbers from here on are shown as given in an error."""
+
+
+def within(name: str, value: object, low: int, high: int, what: str = "") -> None:
+    """Require a whole number between two limits, both included."""
+    if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
+        raise PlanError(name, value, f"{what or 'a whole number'} from {low} to {high}")
+
+
+def within_ms(name: str, value_ms: object, low_ms: int, high_ms: int) -> None:
+    """Require a duration between two limits, both included."""
+    if isinstance(value_ms, bool) or not isinstance(value_ms, int) or not low_ms <= value_ms <= high_ms:
+        shown: object = value_ms
+        if isinstance(value_ms, int) and 0 <= value_ms < _NO_DURATION_MS:
+            shown = format_duration(value_ms)
+        raise PlanError(name, shown, f"a duration from {format_duration(low_ms)} to {format_duration(high_ms)}")
+
+
+def is_name(value: object, form: re.Pattern[str]) -> bool:
+    """Return whether a value is printable text that matches a pattern."""
+    # Unprintable characters (controls, halves of a surrogate pair) survive neither a file nor a URL.
+    return isinstance(value, str) and value.isprintable() and form.fullmatch(value) is not None
+
+
+def a_subscription(name: object) -> None:
+    """Require a name that the admin API and plan files can carry; there is no other rule for subscriptions."""
+    if not is_name(name, _SUBSCRIPTION):
+        raise PlanError("subscriptions", name, 'a subscription\'s name is printable text, not empty, "." or ".."')
+
+
+def a_tuple(name: str, value: object) -> None:
+    # A list would make the plan mutable and unhashable; a text would count as its letters.
+    if not isinstance(value, tuple):
+        raise PlanError(name, value, "must be a tuple")
+
+
+def a_truth(name: str, value: object) -> None:
+    if not isinstance(value, bool):
+        raise PlanError(name, value, "true or false")
+
+
+def one_of(name: str, value: str, allowed: tuple[str, ...]) -> None:
+    if value not in allowed:
+        raise PlanError(name, value, f"one of {', '.join(allowed)}{did_you_mean(value, allowed)}")
+
+
+def texts(durations_ms: tuple[int, ...]) -> list[str]:
+    """Format durations as in a plan file."""
+    return [format_duration(duration_ms) for duration_ms in durations_ms]
+
+
+WhenBlind = Literal["hold", "deliver"]
+
+MAX_KEEP_MS = 400 * DAY_MS
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cancel:
+    """Settings of a plan whose timers may be cancelled, rescheduled and replaced.
+
+    Args:
+        keep_ms: Time after a timer's due time for which its cancellation is remembered. A timer that reaches a consumer
+            later is parked, since it may have been cancelled. Raise the value with care: cancellations that are already
+            stored keep the old value.
+        skew_ms: Largest difference between the clocks of producers and consumers: a cancel is certain if it is
+            confirmed more than this before the due time (broker-facts: cancellation-log).
+        on_log_unavailable: Action of a consumer for a due timer while the log of cancellations does not answer:
+            ``"hold"`` the timer, or ``"deliver"`` it after a while, cancelled or not.
+
+    Raises:
+        PlanError: A value is out of its range.
+    """
+
+    keep_ms: int = DAY_MS
+    skew_ms: int = SECOND_MS
+    on_log_unavailable: WhenBlind = "hold"
+
+    def __post_init__(self) -> None:
+        within_ms("cancel.keep", self.keep_ms, MINUTE_MS, MAX_KEEP_MS)
+        within_ms("cancel.skew", self.skew_ms, 0, DAY_MS)
+        one_of("cancel.on_log_unavailable", self.on_log_unavailable, ("hold", "deliver"))
+
+
+Holder = Literal["relay", "broker"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Native:
+    """All timers go to the due topic with the broker's own delay: the baseline, and the way to start and to leave."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tiered:
+    """Tiers of fixed stay; a timer hops down the tiers until its due time is within the window.
+
+    Args:
+        window_ms: Remaining time up to which a timer goes to the due topic.
+        tiers_ms: Fixed stays, ascending; the smallest is at most the window (else a timer due between them has no
+            topic to wait in).
+        hold: ``"relay"``: no broker delay, a relay keeps the head and acknowledges cumulatively. ``"broker"``: the
+            approach of the source article, each message under the broker's delay of one tier.
+    """
+
+    window_ms: int
+    tiers_ms: tuple[int, ...]
+    hold: Holder = "relay"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Calendar:
+    """A due topic per interval of due times (UTC), without any hop.
+
+    Args:
+        interval_ms: Length of an interval; intervals start at multiples of it since 1970.
+    """
+
+    interval_ms: int = DAY_MS
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ring:
+    """A ring of slot topics, reused cyclically.
+
+    Args:
+        slot_ms: Length of a slot; slots start at multiples of it since 1970.
+        slots: Number of topics in the ring. It covers ``slots - 2`` slots ahead, so that a late sweep never meets the
+            next turn.
+        headstart_ms: Time before its start at which a slot is swept: at least its volume / relay rate + guard, since
+            the slot drains in order of arrival (broker-facts: slot-release-time). None: the plan's guard.
+    """
+
+    slot_ms: int
+    slots: int
+    headstart_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wheel:
+    """Rings of slots, the finest first."""
+
+    rings: tuple[Ring, ...]
+
+
+Scheme = Native | Tiered | Calendar | Wheel
+
+
+def scaled(scheme: Scheme, of: Callable[[int], int]) -> Scheme:
+    """Return a scheme with all lengths converted by a function of milliseconds."""
+    match scheme:
+        case Native():
+            return scheme
+        case Tiered():
+            return replace(scheme, window_ms=of(scheme.window_ms), tiers_ms=tuple(map(of, scheme.tiers_ms)))
+        case Calendar():
+            return Calendar(interval_ms=of(scheme.interval_ms))
+        case Wheel():
+            return Wheel(
+                rings=tuple(
+                    replace(
+                        ring,
+                        slot_ms=of(ring.slot_ms),
+                        headstart_ms=None if ring.headstart_ms is None else of(ring.headstart_ms),
+                    )
+                    for ring in scheme.rings
+                )
+            )
+
+
+def shortest_stay_ms(scheme: Scheme) -> int | None:
+    """Return the shortest window, tier, slot or interval; None: the scheme has none."""
+    match scheme:
+        case Native():
+            return None
+        case Tiered():
+            return min(scheme.window_ms, *scheme.tiers_ms)
+        case Calendar():
+            return scheme.interval_ms
+        case Wheel():
+            return min(ring.slot_ms for ring in scheme.rings)
+
 
 Readers = Literal["timewheel", "any"]
 RelayPlace = Literal["embedded", "service"]
@@ -384,3 +559,27 @@ def _check_wheel(plan: Plan, scheme: Wheel) -> None:
             format_duration(plan.max_delay_ms),
             f"at most the coarsest ring's horizon, (slots - 2) x slot = {format_duration(horizon_ms)}",
         )
+
+
+class DelayTooLong(SendRefused):
+    """The due time is beyond the plan's ``max_delay``."""
+
+    def __init__(self, delay_ms: int, plan: Plan) -> None:
+        self.delay_ms = delay_ms
+        self.max_delay_ms = plan.max_delay_ms
+        super().__init__(f"a delay of {spelled(delay_ms)} is {beyond(delay_ms, plan)}")
+
+
+def beyond(delay_ms: int, plan: Plan) -> str:
+    """Describe how a delay exceeds the limits, with the remedy; the end of a sentence."""
+    fact = f"beyond the plan's max_delay of {format_duration(plan.max_delay_ms)}"
+    enough_ms = parse_duration(rounded_up(delay_ms)) if delay_ms <= MAX_DURATION_MS else delay_ms
+    try:
+        replace(plan, max_delay_ms=enough_ms)
+    except PlanError as error:
+        return (
+            f"{fact}, and a longer one breaks another limit ({error.field}: {error.limit}): keep it in a store of your "
+            "own, and send it later"
+        )
+    ensures = timewheel_command("topics", "ensure", "PLAN")
+    return f'{fact}: send it later, or write max_delay = "{format_duration(enough_ms)}" into the plan and run {ensures}'

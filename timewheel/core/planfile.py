@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import re
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
 from typing import Annotated, Any
@@ -16,14 +16,73 @@ from typing import Annotated, Any
 import tomli_w
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, StrictBool, ValidationError
 
-from timewheel.core.cancel_policy import Cancel, WhenBlind
-from timewheel.core.connection import Connection
+from timewheel.core.connection import Connection, Secret
 from timewheel.core.durations import format_duration, parse_duration
-from timewheel.core.errors import PlanError
-from timewheel.core.near_words import did_you_mean
-from timewheel.core.plan import Calendar, Holder, Native, Plan, Readers, RelayPlace, Ring, Scheme, Tiered, Wheel
-from timewheel.core.secret import Secret
-from timewheel.core.toml_errors import QUOTING, line_of, lines_of, mended_line
+from timewheel.core.errors import PlanError, did_you_mean
+from timewheel.core.plan import (
+    Calendar,
+    Cancel,
+    Holder,
+    Native,
+    Plan,
+    Readers,
+    RelayPlace,
+    Ring,
+    Scheme,
+    Tiered,
+    Wheel,
+    WhenBlind,
+)
+
+QUOTING = "text and durations are quoted, true and false are lower case"
+"""The rule that a mended line keeps."""
+LONGEST_LINE_CHARS = 200
+"""A longer line is not repeated in an error."""
+
+_WORD = re.compile(r""""[^"]*"|'[^']*'|\#.*|[^\s,\[\]{}="'\#]++(?!\s*=)""")
+"""A text in quotes, a comment, or a word that is no key."""
+_TYPED_QUOTES = "\u201c\u201d\u201e\u2018\u2019\u201a"
+"""Quotes of word processors, which TOML does not know."""
+
+
+def line_of(error: Exception) -> int:
+    """Return the number of the line that TOML's reader complains about; 0: the end of the text, or none."""
+    found = re.search(r"\(at line (\d+), column \d+\)$", str(error))
+    return int(found[1]) if found else 0
+
+
+def lines_of(text: str) -> list[str]:
+    """Return the lines of a text as TOML counts them."""
+    return text.replace("\r\n", "\n").split("\n")
+
+
+def mended_line(text: str, error: Exception) -> str:
+    """Return the line of the complaint with quotes around its words; empty: it would be no better."""
+    at, lines = line_of(error), lines_of(text)
+    if not at:
+        return ""
+    line = lines[at - 1].strip()
+    mended = _WORD.sub(lambda found: _as_toml(found[0]), line)
+    if mended == line or len(mended) > LONGEST_LINE_CHARS:
+        return ""
+    try:
+        tomllib.loads("\n".join((*lines[: at - 1], mended, *lines[at:])))
+    except (ValueError, RecursionError) as next_error:
+        return "" if 0 < line_of(next_error) <= at else mended
+    return mended
+
+
+def _as_toml(word: str) -> str:
+    if word[0] in "\"'#":
+        return word
+    if word.lower() in {"true", "false"}:
+        return word.lower()
+    try:
+        tomllib.loads(f"value = {word}")
+    except ValueError:
+        return json.dumps(word.strip(_TYPED_QUOTES), ensure_ascii=False)
+    return word
+
 
 FORMAT = 1
 MAX_FILE_BYTES = 64_000
@@ -38,12 +97,25 @@ def _known_format(number: int) -> int:
     return number
 
 
+def _given(table: BaseModel) -> dict[str, Any]:
+    return {name: getattr(table, name) for name in table.model_fields_set}
+
+
 _Duration = Annotated[int, BeforeValidator(parse_duration)]
+_Durations = Annotated[list[_Duration], AfterValidator(tuple)]
+_Texts = Annotated[list[str], AfterValidator(tuple)]
 _Format = Annotated[int, AfterValidator(_known_format)]
 
 
 class _Table(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+    """Table whose fields are named like those of its value, in which ``window_ms`` is the key ``window``.
+
+    Only the given fields are passed on: the value has the defaults.
+    """
+
+    model_config = ConfigDict(
+        extra="forbid", strict=True, frozen=True, alias_generator=lambda name: name.removesuffix("_ms")
+    )
 
 
 class _Native(_Table):
@@ -51,46 +123,46 @@ class _Native(_Table):
 
 
 class _Tiered(_Table):
-    window: _Duration
-    tiers: list[_Duration]
-    hold: Holder = "relay"
+    window_ms: _Duration
+    tiers_ms: _Durations
+    hold: Holder | None = None
 
 
 class _Calendar(_Table):
-    interval: _Duration = Calendar().interval_ms
+    interval_ms: _Duration | None = None
 
 
 class _Ring(_Table):
-    slot: _Duration
+    slot_ms: _Duration
     slots: int
-    headstart: _Duration | None = None
+    headstart_ms: _Duration | None = None
 
 
 class _Wheel(_Table):
-    rings: list[_Ring]
+    rings: Annotated[list[_Ring], AfterValidator(lambda rings: tuple(Ring(**_given(ring)) for ring in rings))]
 
 
 class _Cancel(_Table):
-    keep: _Duration | None = None
-    skew: _Duration | None = None
-    on_log_unavailable: WhenBlind = Cancel().on_log_unavailable
+    keep_ms: _Duration | None = None
+    skew_ms: _Duration | None = None
+    on_log_unavailable: WhenBlind | None = None
 
 
 class _File(_Table):
     format: _Format  # first, so that a later format is reported before its new keys are
     due_topic: str
-    subscriptions: list[str]
+    subscriptions: _Texts
     revision: int = 1
     partitions: int = 1
     holding_namespace: str | None = None
-    max_delay: _Duration | None = None
+    max_delay_ms: _Duration | None = None
     relay: RelayPlace = "embedded"
     readers: Readers = "timewheel"
-    guard: _Duration | None = None
-    tick: _Duration | None = None
-    jitter: _Duration | None = None
-    former_intervals: list[_Duration] = []
-    former_namespaces: list[str] = []
+    guard_ms: _Duration | None = None
+    tick_ms: _Duration | None = None
+    jitter_ms: _Duration | None = None
+    former_intervals_ms: _Durations = []
+    former_namespaces: _Texts = []
     native: _Native | None = None
     tiered: _Tiered | None = None
     calendar: _Calendar | None = None
@@ -139,7 +211,11 @@ _OF_CONNECTION = {"connection", "connections", "oauth2", *(field.name for field 
 """Keys of a connection that a user may put into a plan by mistake."""
 _ONE_VALUE = r"""(?:\d+|"[^"\n]*"|'[^'\n]*'|\[[^\]#]*\])"""
 """A number, a text, or a list without comments inside."""
-_SCHEMES = ("native", "tiered", "calendar", "wheel")
+_SCHEMES: Mapping[str, type[Scheme]] = {"native": Native, "tiered": Tiered, "calendar": Calendar, "wheel": Wheel}
+_ALWAYS_WRITTEN = (
+    "revision", "due_topic", "partitions", "subscriptions", "max_delay_ms", "relay", "readers", "guard_ms", "tick_ms",
+)  # fmt: skip
+_WRITTEN_IF_SET = ("jitter_ms", "retry", "intake", "holding_namespace", "former_intervals_ms", "former_namespaces")
 
 
 def load_plan(path: str | Path) -> Plan:
@@ -152,11 +228,7 @@ def load_plan(path: str | Path) -> Plan:
 
 
 def read_plan_text(path: Path) -> str:
-    """Read the text of a file that can be a plan.
-
-    Raises:
-        PlanError: The file cannot be read, or cannot be a plan.
-    """
+    """Read the text of a file that can be a plan."""
     if path.exists() and not path.is_file():
         raise PlanError("file", str(path), "must be a regular file: a pipe, a device or a folder may never end")
     try:
@@ -210,37 +282,10 @@ def _no_toml(text: str, error: Exception) -> PlanError:
 
 def dump_plan(plan: Plan) -> str:
     """Return the text of a plan's file; `parse_plan` reads the same plan back."""
-    data: dict[str, Any] = {
-        "format": FORMAT,
-        "revision": plan.revision,
-        "due_topic": plan.due_topic,
-        "partitions": plan.partitions,
-        "subscriptions": list(plan.subscriptions),
-        "max_delay": format_duration(plan.max_delay_ms),
-        "relay": plan.relay,
-        "readers": plan.readers,
-        "guard": format_duration(plan.guard_ms),
-        "tick": format_duration(plan.tick_ms),
-    }
-    if plan.jitter_ms:
-        data["jitter"] = format_duration(plan.jitter_ms)
-    if plan.retry:
-        data["retry"] = True
-    if plan.intake:
-        data["intake"] = True
-    if plan.holding_namespace is not None:
-        data["holding_namespace"] = plan.holding_namespace
-    if plan.former_intervals_ms:
-        data["former_intervals"] = [format_duration(interval_ms) for interval_ms in plan.former_intervals_ms]
-    if plan.former_namespaces:
-        data["former_namespaces"] = list(plan.former_namespaces)
-    data |= _scheme_table(plan.scheme)
+    names = [*_ALWAYS_WRITTEN, *(name for name in _WRITTEN_IF_SET if getattr(plan, name))]
+    data = {"format": FORMAT, **_written(plan, names), **_scheme_table(plan.scheme)}
     if plan.cancel is not None:
-        data["cancel"] = {
-            "keep": format_duration(plan.cancel.keep_ms),
-            "skew": format_duration(plan.cancel.skew_ms),
-            "on_log_unavailable": plan.cancel.on_log_unavailable,
-        }
+        data["cancel"] = _written(plan.cancel, _Cancel.model_fields)
     return tomli_w.dumps(data)
 
 
@@ -279,70 +324,40 @@ def save_plan(plan: Plan, path: str | Path) -> None:
     Path(path).write_text(dump_plan(plan), encoding="utf-8")
 
 
+def _written(value: object, names: Iterable[str]) -> dict[str, Any]:
+    """Return fields of a plan, or of a part of it, as keys of a file; those that are None are left out."""
+    texts = {name.removesuffix("_ms"): _as_written(name, getattr(value, name)) for name in names}
+    return {key: text for key, text in texts.items() if text is not None}
+
+
+def _as_written(name: str, value: object) -> object:
+    match value:
+        case tuple():
+            return [_as_written(name, each) for each in value]
+        case Ring():
+            return _written(value, _Ring.model_fields)
+        case int() if name.endswith("_ms"):
+            return format_duration(value)
+        case _:
+            return value
+
+
 def _scheme_table(scheme: Scheme) -> dict[str, Any]:
-    match scheme:
-        case Native():
-            return {"native": {}}
-        case Calendar(interval_ms=interval_ms):
-            return {"calendar": {"interval": format_duration(interval_ms)}}
-        case Tiered(window_ms=window_ms, tiers_ms=tiers_ms, hold=hold):
-            tiers = [format_duration(tier_ms) for tier_ms in tiers_ms]
-            return {"tiered": {"window": format_duration(window_ms), "tiers": tiers, "hold": hold}}
-        case Wheel(rings=rings):
-            return {"wheel": {"rings": [_ring_table(ring) for ring in rings]}}
-
-
-def _ring_table(ring: Ring) -> dict[str, Any]:
-    table: dict[str, Any] = {"slot": format_duration(ring.slot_ms), "slots": ring.slots}
-    if ring.headstart_ms is not None:
-        table["headstart"] = format_duration(ring.headstart_ms)
-    return table
+    (name,) = (name for name, kind in _SCHEMES.items() if isinstance(scheme, kind))
+    return {name: _written(scheme, _TABLES[name].model_fields)}
 
 
 def _to_plan(file: _File) -> Plan:
-    given = [name for name in _SCHEMES if getattr(file, name) is not None]
-    if len(given) != 1:
+    given = _given(file)
+    del given["format"]
+    schemes = {name: given.pop(name) for name in _SCHEMES if name in given}
+    if len(schemes) != 1:
         tables = ", ".join(f"[{name}]" for name in _SCHEMES)
-        raise PlanError("scheme", given, f"write exactly one table of {tables}", is_missing=not given)
-    optional = {"max_delay_ms": file.max_delay, "guard_ms": file.guard, "tick_ms": file.tick, "jitter_ms": file.jitter}
-    return Plan(
-        due_topic=file.due_topic,
-        subscriptions=tuple(file.subscriptions),
-        scheme=_scheme(file),
-        revision=file.revision,
-        partitions=file.partitions,
-        holding_namespace=file.holding_namespace,
-        relay=file.relay,
-        readers=file.readers,
-        former_intervals_ms=tuple(file.former_intervals),
-        former_namespaces=tuple(file.former_namespaces),
-        retry=file.retry,
-        intake=file.intake,
-        cancel=None if file.cancel is None else _cancel(file.cancel),
-        **{name: value for name, value in optional.items() if value is not None},
-    )
-
-
-def _cancel(table: _Cancel) -> Cancel:
-    given = {"keep_ms": table.keep, "skew_ms": table.skew}
-    return Cancel(
-        on_log_unavailable=table.on_log_unavailable,
-        **{name: value for name, value in given.items() if value is not None},
-    )
-
-
-def _scheme(file: _File) -> Scheme:
-    if file.tiered is not None:
-        return Tiered(window_ms=file.tiered.window, tiers_ms=tuple(file.tiered.tiers), hold=file.tiered.hold)
-    if file.calendar is not None:
-        return Calendar(interval_ms=file.calendar.interval)
-    if file.wheel is not None:
-        return Wheel(
-            rings=tuple(
-                Ring(slot_ms=ring.slot, slots=ring.slots, headstart_ms=ring.headstart) for ring in file.wheel.rings
-            )
-        )
-    return Native()
+        raise PlanError("scheme", list(schemes), f"write exactly one table of {tables}", is_missing=not schemes)
+    ((name, table),) = schemes.items()
+    if "cancel" in given:
+        given["cancel"] = Cancel(**_given(given["cancel"]))
+    return Plan(scheme=_SCHEMES[name](**_given(table)), **given)
 
 
 def _as_plan_error(error: ValidationError) -> PlanError:
@@ -381,10 +396,10 @@ def _unknown(loc: Sequence[int | str]) -> str:
     """Return the rule that an unknown key breaks, with the key that was probably meant."""
     key, table = str(loc[-1]), next((str(part) for part in reversed(loc[:-1]) if isinstance(part, str)), "")
     broken = f"is not a key of {_place(table)}"
-    own = _TABLES[table].model_fields
-    in_others = (did_you_mean(key, model.model_fields, f" of {_place(other)}") for other, model in _TABLES.items())
-    near = did_you_mean(key, own) or next(filter(None, in_others), "")
-    return broken + (near or f", which has {', '.join(own) or 'none'}")
+    keys = {name: [field.removesuffix("_ms") for field in model.model_fields] for name, model in _TABLES.items()}
+    in_others = (did_you_mean(key, known, f" of {_place(other)}") for other, known in keys.items())
+    near = did_you_mean(key, keys[table]) or next(filter(None, in_others), "")
+    return broken + (near or f", which has {', '.join(keys[table]) or 'none'}")
 
 
 def _place(table: str) -> str:

@@ -4,11 +4,5 @@ from __future__ import annotations
 
 
 def counted(number: int, noun: str, several: str | None = None) -> str:
-    """Return a number with the fitting noun: "1 timer", "2,000 timers".
-
-    Args:
-        number: The number.
-        noun: Noun in the singular; a verb may follow, "entry waits".
-        several: Noun for all other numbers, including 0; None: the singular with an "s".
-    """
+    """Return a number with the fitting noun: "1 timer", "2,000 timers"."""
     return f"{number:,} {noun if number == 1 else several or f'{noun}s'}"

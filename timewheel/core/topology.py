@@ -1,18 +1,30 @@
-"""Topology: the topics, subscriptions and policies that must exist on the broker before a plan's first publish."""
+"""Topology: the topics, subscriptions and policies that must exist on the broker before a plan's first publish; and
+former topics, under timewheel's names beside the due topic, which do not belong to the present plan.
+
+Examples of former topics are a removed tier, a ring of another geometry, an interval of another length. Timers may
+still wait in them, and their names describe them completely (broker-facts: topics-outside-the-plan). Relays drain
+former holding topics by the present plan's routing; consumers drain former due topics.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Literal
 
+from timewheel.core.errors import TopologyError
 from timewheel.core.names import (
     CANCELLATIONS_SUBSCRIPTION,
     DEAD_LETTER_SUBSCRIPTION,
     JOURNAL_SUBSCRIPTION,
     PARKED_SUBSCRIPTION,
     RELAY_SUBSCRIPTION,
+    CalendarTopic,
     Names,
+    SlotTopic,
+    TierTopic,
+    dead_letter_topic,
+    partition_of,
     parts_of,
 )
 from timewheel.core.plan import OWN_INFIX, Calendar, Plan
@@ -116,114 +128,56 @@ def topology(plan: Plan, now_ms: int, *, drains: bool = False) -> Topology:
         for step in steps(plan)
         for slot, name in enumerate(names.of_step(step))
     )
-    due_names = (
-        tuple(names.calendar_topic(interval) for interval in calendar_intervals(plan, now_ms))
-        if isinstance(plan.scheme, Calendar)
-        else (plan.due_topic,)
-    )
-    due = (
-        TopicSpec(
+    due_names = [plan.due_topic]
+    if isinstance(plan.scheme, Calendar):
+        due_names = [names.calendar_topic(interval) for interval in calendar_intervals(plan, now_ms)]
+    in_due_ms, in_all_ms = longest_due_stay_ms(plan), plan.max_delay_ms
+    remembered_ms = in_all_ms + (0 if plan.cancel is None else plan.cancel.keep_ms)
+
+    def spec(
+        role: TopicRole,
+        name: str,
+        longest_stay_ms: int,
+        *subscriptions: str,
+        partitions: int = plan.own_partitions,
+        deduplication: bool = True,
+    ) -> TopicSpec:
+        return TopicSpec(
             name=name,
-            role="due",
-            partitions=plan.partitions,
-            subscriptions=plan.subscriptions,
-            deduplication=hops,
-            longest_stay_ms=longest_due_stay_ms(plan),
+            role=role,
+            partitions=partitions,
+            subscriptions=subscriptions,
+            deduplication=deduplication,
+            longest_stay_ms=longest_stay_ms,
         )
+
+    topics = [
+        spec("due", name, in_due_ms, *plan.subscriptions, partitions=plan.partitions, deduplication=hops)
         for name in due_names
-    )
-    held = (
-        TopicSpec(
-            name=topic.name,
-            role="tier" if topic.step.kind == "tier" else "slot",
-            partitions=plan.own_partitions,
-            subscriptions=(RELAY_SUBSCRIPTION,),
-            deduplication=True,
-            longest_stay_ms=topic.step.stay_ms or topic.step.slots * topic.step.slot_ms,
+    ]
+    kept_back = plan.subscriptions if plan.keeps_back else ()
+    topics += [spec("retry", names.retry(one), in_due_ms, one, deduplication=hops) for one in kept_back]
+    for topic in holding:
+        role: TopicRole = "tier" if topic.step.kind == "tier" else "slot"
+        stay_ms = topic.step.stay_ms or topic.step.slots * topic.step.slot_ms
+        topics.append(spec(role, topic.name, stay_ms, RELAY_SUBSCRIPTION))
+    if hops or not plan.is_partitioned:
+        # No client can detect whether an unpartitioned topic exists. So clients that send or subscribe to such a topic
+        # look for the dead-letter topic, which is created after it (broker-facts: unpartitioned-topics).
+        dead_letter = names.dead_letter
+        topics.append(
+            spec("dead_letter", dead_letter, in_all_ms, DEAD_LETTER_SUBSCRIPTION, partitions=1, deduplication=hops)
         )
-        for topic in holding
-    )
-    # No client can detect whether an unpartitioned topic exists. So clients that send or subscribe to such a topic look
-    # for the dead-letter topic, which is created after it (broker-facts: unpartitioned-topics).
-    has_dead_letters = hops or not plan.is_partitioned
-    dead_letter = TopicSpec(
-        name=names.dead_letter,
-        role="dead_letter",
-        partitions=1,
-        subscriptions=(DEAD_LETTER_SUBSCRIPTION,),
-        deduplication=hops,
-        longest_stay_ms=plan.max_delay_ms,
-    )
-    return Topology(
-        topics=(
-            *due,
-            *_for_retries(plan, names, hops=hops),
-            *held,
-            *((dead_letter,) if has_dead_letters else ()),
-            *_of_cancellations(plan, names),
-            *_for_parked(plan, names),
-            *_for_intake(plan, names),
-        ),
-        holding=holding,
-    )
-
-
-def _of_cancellations(plan: Plan, names: Names) -> tuple[TopicSpec, ...]:
-    """Return the log of cancellations; empty if the plan has no cancellation."""
-    if plan.cancel is None:
-        return ()
-    log = TopicSpec(
-        name=names.cancellations,
-        role="cancellations",
-        partitions=1,
-        subscriptions=(CANCELLATIONS_SUBSCRIPTION,),
-        deduplication=False,
-        longest_stay_ms=plan.max_delay_ms + plan.cancel.keep_ms,
-    )
-    return (log,)
-
-
-def _for_retries(plan: Plan, names: Names, *, hops: bool) -> Iterator[TopicSpec]:
-    """Yield each subscription's topic of timers that it tries again, if the plan keeps timers back."""
-    for subscription in plan.subscriptions if plan.keeps_back else ():
-        yield TopicSpec(
-            name=names.retry(subscription),
-            role="retry",
-            partitions=plan.own_partitions,
-            subscriptions=(subscription,),
-            deduplication=hops,
-            longest_stay_ms=longest_due_stay_ms(plan),
-        )
-
-
-def _for_parked(plan: Plan, names: Names) -> Iterator[TopicSpec]:
-    """Yield each subscription's topic of parked timers, which wait for an operator."""
-    remembered_ms = plan.max_delay_ms + (0 if plan.cancel is None else plan.cancel.keep_ms)
-    for subscription in plan.subscriptions if plan.keeps_back else ():
-        yield TopicSpec(
-            name=names.parked(subscription),
-            role="parked",
-            partitions=plan.own_partitions,
-            subscriptions=(PARKED_SUBSCRIPTION,),
-            deduplication=False,
-            longest_stay_ms=remembered_ms,
-        )
-
-
-def _for_intake(plan: Plan, names: Names) -> Iterator[TopicSpec]:
-    """Yield intake and journal, for timers that no SDK has routed and for a shadow's copies; none without intake."""
+    if plan.cancel is not None:
+        log, keeper = names.cancellations, CANCELLATIONS_SUBSCRIPTION
+        topics.append(spec("cancellations", log, remembered_ms, keeper, partitions=1, deduplication=False))
+    topics += [
+        spec("parked", names.parked(one), remembered_ms, PARKED_SUBSCRIPTION, deduplication=False) for one in kept_back
+    ]
     if plan.intake:
-        whole = TopicSpec(
-            name=names.intake,
-            role="intake",
-            partitions=plan.own_partitions,
-            subscriptions=(RELAY_SUBSCRIPTION,),
-            deduplication=True,
-            longest_stay_ms=plan.max_delay_ms,
-        )
-        yield whole
-        subscriptions = (RELAY_SUBSCRIPTION, JOURNAL_SUBSCRIPTION)
-        yield replace(whole, name=names.journal, role="journal", subscriptions=subscriptions)
+        topics.append(spec("intake", names.intake, in_all_ms, RELAY_SUBSCRIPTION))
+        topics.append(spec("journal", names.journal, in_all_ms, RELAY_SUBSCRIPTION, JOURNAL_SUBSCRIPTION))
+    return Topology(topics=tuple(topics), holding=holding)
 
 
 def entrances_of(plan: Plan) -> tuple[HoldingTopic, ...]:
@@ -249,3 +203,144 @@ def calendar_intervals(plan: Plan, now_ms: int) -> range:
     assert isinstance(plan.scheme, Calendar)
     interval_ms = plan.scheme.interval_ms
     return range(now_ms // interval_ms, (now_ms + plan.max_delay_ms) // interval_ms + 2)
+
+
+_NAMED = 3
+"""Topics that a message names; the attribute has all of them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FormerTopic:
+    """Topic of an earlier plan, outside the present plan.
+
+    Args:
+        name: Full name, without a partition suffix.
+        holding: Holding topic as a relay drains it; None: it is not a holding topic, or its name cannot be read.
+        is_due: The topic is not for relays: it was the topic of an interval, or the due topic before a calendar.
+        is_followed: The topic is a due topic, and consumers of this plan read it. The due topic before a calendar is
+            not followed if it is unpartitioned: a consumer could not distinguish it from a missing topic
+            (broker-facts: unpartitioned-topics).
+        parked_by: Subscription whose parked timers lie in the topic until an operator handles them; None: the topic
+            has no parked timers.
+        is_partitioned: The topic has partitions, like all topics that timewheel creates.
+        backlog: Unacknowledged entries, on the subscription with the most of them; a batch of timers is one entry.
+        producers: Number of connected producers: clients of the earlier plan may still send to the topic.
+        relays: Ids of the connected relays.
+        drained_by: Those of the relays whose own plan no longer names the topic: they drain it.
+    """
+
+    name: str
+    holding: HoldingTopic | None = None
+    is_due: bool = False
+    is_followed: bool = False
+    parked_by: str | None = None
+    is_partitioned: bool = True
+    backlog: int = 0
+    producers: int = 0
+    relays: tuple[str, ...] = ()
+    drained_by: tuple[str, ...] = ()
+
+    @property
+    def drained(self) -> bool:
+        """True if no entry waits in the topic, and no producer is connected."""
+        return not self.backlog and not self.producers
+
+
+class UndrainedTopics(TopologyError):
+    """Timers wait in topics outside the plan, and no client of the plan would move them on.
+
+    Attributes:
+        topics: All these topics.
+    """
+
+    def __init__(self, topics: Sequence[FormerTopic], remedy: str) -> None:
+        self.topics = tuple(topics)
+        most = sorted(self.topics, key=lambda topic: -topic.backlog)
+        named = ", ".join(f"{topic.name} ({topic.backlog})" for topic in most[:_NAMED])
+        more = len(most) - _NAMED
+        super().__init__(
+            most[0].name,
+            f"timers wait in topics that this plan does not name (entries in brackets): {named}"
+            + (f" and {more} more" if more > 0 else ""),
+            remedy,
+        )
+
+
+def former_topics(plan: Plan, names: Iterable[str], *, beside: Iterable[Plan] = ()) -> tuple[FormerTopic, ...]:
+    """Select the former topics from the topics in the plan's namespaces: an earlier plan of the due topic used them.
+
+    A calendar's topics whose interval has passed are not former topics, as long as the intervals have the plan's
+    length: consumers visit these topics until they are drained.
+
+    Args:
+        plan: The plan.
+        names: Full names of topics and of partitions.
+        beside: Plans of the same due topic whose relays and consumers run beside those of this plan.
+
+    Returns:
+        Former topics, sorted by name, without their backlogs.
+    """
+    names = tuple(names)
+    plans = [plan, *(other for other in beside if other.due_topic == plan.due_topic)]
+    ours = {topic for each in plans for step in steps(each) for topic in Names(each).of_step(step)}
+    own_prefixes = Names(plan).own_prefixes
+    # Dead letters wait for an operator, whatever the plan; cancellations outlive the plan that took them.
+    ours |= {dead_letter_topic(prefix) for prefix in own_prefixes}
+    ours.add(Names(plan).cancellations)
+    if plan.intake:
+        ours |= {Names(plan).intake, Names(plan).journal}
+    for each in plans:
+        if each.keeps_back:
+            ours |= {name(one) for one in each.subscriptions for name in (Names(each).retry, Names(each).parked)}
+    lengths_ms = {each.scheme.interval_ms for each in plans if isinstance(each.scheme, Calendar)}
+    if len(lengths_ms) < len(plans):
+        ours.add(plan.due_topic)  # the due topic of a plan without a calendar
+    prefixes = tuple(f"{prefix}." for prefix in own_prefixes)
+    found = {
+        topic for name in names if (topic := partition_of(name)[0]).startswith(prefixes) or topic == plan.due_topic
+    }
+    former = []
+    unpartitioned = {plan.due_topic} & {*names}
+    for name in sorted(found - ours):
+        interval = CalendarTopic.parse(plan.due_topic, name)
+        if interval is not None and interval.interval_ms in lengths_ms:
+            continue
+        is_the_due_topic = name == plan.due_topic
+        former.append(
+            FormerTopic(
+                name=name,
+                holding=holding_topic(plan, name),
+                is_due=is_the_due_topic or interval is not None,
+                is_followed=(is_the_due_topic and name not in unpartitioned)
+                or (interval is not None and interval.interval_ms in plan.former_intervals_ms),
+                parked_by=Names(plan).parked_by(name),
+                is_partitioned=name not in unpartitioned,
+            )
+        )
+    return tuple(former)
+
+
+def holding_topic(plan: Plan, name: str) -> HoldingTopic | None:
+    """Read the name of a holding topic, whichever plan of the due topic made it.
+
+    Args:
+        plan: A plan of the due topic. A slot's name does not contain its head start: this plan's guard is used, the
+            head start of every ring without its own setting (broker-facts: slot-release-time).
+        name: Full name, without a partition suffix.
+
+    Returns:
+        None if the topic is not a holding topic of this due topic, or its name has an unknown form.
+    """
+    for prefix in Names(plan).own_prefixes:
+        if (tier := TierTopic.parse(prefix, name)) is not None:
+            step = Step(kind="tier", stay_ms=tier.stay_ms, min_remaining_ms=tier.stay_ms)
+            return HoldingTopic(name=name, step=step, slot=0, by_broker=tier.by_broker)
+        if (slot := SlotTopic.parse(prefix, name)) is not None:
+            step = Step(
+                kind="slot",
+                slot_ms=slot.slot_ms,
+                slots=slot.slots,
+                headstart_ms=min(plan.guard_ms, slot.slot_ms),
+            )
+            return HoldingTopic(name=name, step=step, slot=slot.slot, by_broker=False)
+    return None

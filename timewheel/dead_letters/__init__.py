@@ -1,16 +1,27 @@
 """Dead letters and parked timers: list them, replay them, discard them."""
 
-from timewheel.dead_letters.box import Box, dead_letter_box, parked_box
 from timewheel.dead_letters.dead_letters import (
     DEFAULT_LIMIT,
+    Box,
     DeadLetter,
     DeadLetterFilter,
     DeadLetterPosition,
     DeadLetters,
+    dead_letter_box,
     dead_letters,
+    parked_box,
 )
-from timewheel.dead_letters.replay import Refused, ReplayTarget, again, handled_again
-from timewheel.dead_letters.replaying import ReplayResult, drop, replay, replay_parked, spread
+from timewheel.dead_letters.replaying import (
+    Refused,
+    ReplayResult,
+    ReplayTarget,
+    again,
+    drop,
+    handled_again,
+    replay,
+    replay_parked,
+    spread,
+)
 
 __all__ = [
     "DEFAULT_LIMIT",

@@ -1,24 +1,80 @@
-"""Dead letters that wait for an operator, dead or parked, with their reasons; read without consuming."""
+"""Messages that wait for an operator, dead letters and parked timers, with their reasons; read without consuming."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from itertools import islice
 from typing import NamedTuple
 
-from timewheel.broker.admin.batches import BatchedMessage, BatchGarbled, messages_of_batch
 from timewheel.broker.admin.client import AdminClient
-from timewheel.broker.admin.entries import StoredEntry
+from timewheel.broker.admin.entries import BatchedMessage, BatchGarbled, StoredEntry, messages_of_batch
+from timewheel.client.dead_letters import DEAD_FROM, DEAD_REASON, PARKED_ERROR, PARKED_FROM, PARKED_REASON
 from timewheel.client.positions import EntryPosition, Position
-from timewheel.core.digits import whole_number
+from timewheel.core.durations import whole_number
 from timewheel.core.envelope import ID_PROPERTY, Envelope
 from timewheel.core.errors import AdminDenied, AdminError, AdminMissing, AdminUnreachable
 from timewheel.core.grouping import LARGEST_BATCH
-from timewheel.core.names import partition_topic
-from timewheel.dead_letters.box import Box
+from timewheel.core.names import DEAD_LETTER_SUBSCRIPTION, PARKED_SUBSCRIPTION, Names, partition_topic
+from timewheel.core.plan import Plan
+from timewheel.inspect.entries import Entries, open_entries
 from timewheel.inspect.errors import NoSuchTarget
 from timewheel.inspect.missing_topics import no_such_topic
-from timewheel.inspect.sample import envelope_in, open_runs, positions_of
+from timewheel.inspect.sample import envelope_in
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Box:
+    """A topic of dead letters.
+
+    Args:
+        topic: Full name, without a partition suffix.
+        subscription: Subscription that acknowledges the dead letters.
+        reason_property: Property with the reason why a timer became a dead letter.
+        from_property: Property with the topic that the dead letter was taken from.
+        error_property: Property with the exception of its handler; empty if no handler was involved.
+        missing: Remedy if the topic does not exist.
+        sources: Name prefixes of the topics whose schemas the dead letters, stored without a schema, may refer to;
+            empty if letters are stored with their schema.
+    """
+
+    topic: str
+    subscription: str
+    reason_property: str
+    from_property: str
+    error_property: str = ""
+    missing: str
+    sources: tuple[str, ...] = ()
+
+
+def dead_letter_box(plan: Plan) -> Box:
+    """Return the topic of dead letters, which relays could not move."""
+    names = Names(plan)
+    return Box(
+        topic=names.dead_letter,
+        subscription=DEAD_LETTER_SUBSCRIPTION,
+        reason_property=DEAD_REASON,
+        from_property=DEAD_FROM,
+        missing="`timewheel topics ensure PLAN` makes it, if the plan needs a relay",
+        sources=tuple(f"{prefix}." for prefix in names.own_prefixes),
+    )
+
+
+def parked_box(plan: Plan, subscription: str) -> Box:
+    """Return the topic of timers parked by a subscription, which may belong to an earlier revision of the plan."""
+    missing = "write retry = true in the plan, and run `timewheel topics ensure PLAN`"
+    if subscription not in plan.subscriptions:
+        known = ", ".join(plan.subscriptions)
+        missing = f"the plan has no subscription {subscription!r}, but {known}"
+    return Box(
+        topic=Names(plan).parked(subscription),
+        subscription=PARKED_SUBSCRIPTION,
+        reason_property=PARKED_REASON,
+        from_property=PARKED_FROM,
+        error_property=PARKED_ERROR,
+        missing=missing,
+    )
+
 
 DEFAULT_LIMIT = 1_000
 """Limit of entries to read, each by a call of some milliseconds, and of dead letters to return, except that the last
@@ -162,9 +218,10 @@ def dead_letters(
     entries = inspected = seen = 0
     for number in range(partitions):
         topic = partition_topic(box.topic, number)
-        positions = _open_positions(admin, topic, box, most - min(entries, most))
-        entries += positions.entries
-        for position in positions.first:
+        waiting = _open_entries(admin, topic, box)
+        first = islice(waiting.places(), most - min(entries, most))
+        entries += len(waiting)
+        for _, position in first:
             if len(meant) >= most:
                 break
             seen += 1
@@ -178,14 +235,7 @@ def dead_letters(
     )
 
 
-class _Open(NamedTuple):
-    """Unacknowledged entries of a partition: their number, and the positions of the first."""
-
-    entries: int
-    first: tuple[EntryPosition, ...]
-
-
-def _open_positions(admin: AdminClient, topic: str, box: Box, most: int) -> _Open:
+def _open_entries(admin: AdminClient, topic: str, box: Box) -> Entries:
     try:
         stats = admin.topics.internal_stats(topic)
     except AdminMissing:
@@ -193,9 +243,7 @@ def _open_positions(admin: AdminClient, topic: str, box: Box, most: int) -> _Ope
     cursor = stats.cursors.get(box.subscription)
     if cursor is None:
         raise NoSuchTarget(topic, f"it has no subscription {box.subscription}: `timewheel topics ensure PLAN`")
-    runs = open_runs(cursor, stats.ledgers)
-    entries = sum(run.entries for run in runs)
-    return _Open(entries, tuple(positions_of(runs, range(min(entries, most)))))
+    return open_entries(topic, cursor, stats.ledgers)
 
 
 def _dead_letters_at(admin: AdminClient, topic: str, box: Box, position: EntryPosition) -> Iterable[DeadLetter]:

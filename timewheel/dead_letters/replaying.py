@@ -1,43 +1,164 @@
 """Replay letters, or discard them.
 
 Every publish is confirmed before an acknowledgement, so a crash in between leaves a dead letter that was replayed and
-still
-exists: a copy under the same id, never a loss. Acknowledgements are by entry: if only part of a batch is selected, the
-rest is first published to the tail of its own topic again.
+still exists: a copy under the same id, never a loss. Acknowledgements are by entry: if only part of a batch is
+selected, the rest is first published to the tail of its own topic again.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from queue import Empty, SimpleQueue
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import pulsar
 
 from timewheel.broker.admin.client import AdminClient
-from timewheel.client.dead_letters import DEAD_FROM, DEAD_SCHEMA
+from timewheel.client.dead_letters import DEAD_ENCRYPTION, DEAD_FROM, DEAD_PART, DEAD_PREFIX, DEAD_SCHEMA, PARKED_PART
 from timewheel.client.native import carry, keys_of, schema_version_of
-from timewheel.client.own_numbers import own_numbers
 from timewheel.client.positions import EntryPosition
 from timewheel.client.reaching import reaching
 from timewheel.client.results import Outcome, cause_of, is_of_message, outcome_of_result
-from timewheel.client.schema_versions import Schemas
-from timewheel.client.surface import ClientLike
+from timewheel.client.schemas import Schemas
+from timewheel.client.surface import ClientLike, own_numbers
 from timewheel.core.cancellations import Stamps
 from timewheel.core.clock import Clock, SystemClock
-from timewheel.core.digits import whole_number
-from timewheel.core.envelope import Envelope
+from timewheel.core.durations import spelled, whole_number
+from timewheel.core.envelope import (
+    FIRST_LIFE,
+    ID_PROPERTY,
+    MAX_GENERATION,
+    MAX_TIMER_ID_CHARS,
+    PREFIX,
+    Envelope,
+    Life,
+    due_in,
+)
 from timewheel.core.errors import EnvelopeError
-from timewheel.core.names import partition_of, parts_of
-from timewheel.core.plan import Plan
+from timewheel.core.names import partition_for_key, partition_of, parts_of
+from timewheel.core.plan import Plan, beyond
 from timewheel.core.rng import Random
 from timewheel.core.routing import Router
-from timewheel.dead_letters.box import Box, dead_letter_box, parked_box
-from timewheel.dead_letters.dead_letters import DeadLetter, DeadLetterPosition
-from timewheel.dead_letters.replay import Refused, ReplayTarget, again, handled_again
+from timewheel.dead_letters.dead_letters import Box, DeadLetter, DeadLetterPosition, dead_letter_box, parked_box
 from timewheel.inspect.errors import ReplayFailed
+
+
+class ReplayTarget(NamedTuple):
+    """Destination of a replayed dead letter.
+
+    Args:
+        topic: Full name of the partition, or of a due topic that is not partitioned.
+        deliver_at_ms: Delivery time to request from the broker, UTC milliseconds; 0 for at once.
+        envelope: The new envelope; None for a dead letter without an id, which is sent unchanged and handled at once.
+    """
+
+    topic: str
+    deliver_at_ms: int
+    envelope: Envelope | None
+
+    def properties(self, had: Mapping[str, str]) -> dict[str, str]:
+        """Return the new properties: those of the sender, and the envelope."""
+        kept = {name: value for name, value in had.items() if not name.startswith((PREFIX, DEAD_PREFIX))}
+        return kept if self.envelope is None else {**kept, **self.envelope.properties()}
+
+
+class Refused(NamedTuple):
+    """The dead letter cannot be replayed this way; the reason is a sentence."""
+
+    reason: str
+
+
+def again(router: Router, dead_letter: DeadLetter, now_ms: int, *, due_now: bool = False) -> ReplayTarget | Refused:
+    """Route a dead letter to where a producer would send it now, under its own id and due time.
+
+    The dead letter keeps its partition, its generation and its group, so that handlers treat it as the same timer. Its
+    hops are counted from 0, since too many hops may be the reason why it is dead.
+
+    Args:
+        router: Router of the plan.
+        dead_letter: The dead letter.
+        now_ms: Present time, UTC milliseconds.
+        due_now: Make it due now instead of at its due time; required if its due time cannot be read.
+    """
+    envelope, plan = dead_letter.envelope, router.plan
+    if (why := _why_not_whole(dead_letter)) is not None:
+        return Refused(why)
+    # A message that another client sent to the intake has no envelope, but a due time.
+    own_ms = due_in(dead_letter.properties) if envelope is None else envelope.due_ms
+    due_ms = now_ms if due_now else own_ms
+    if due_ms is None:
+        return Refused("it has no due time that can be read: --now sends it to be handled at once")
+    if due_ms - now_ms > plan.max_delay_ms:
+        delay_ms = due_ms - now_ms
+        return Refused(
+            f"it is due in {spelled(delay_ms)}, {beyond(delay_ms, plan)}; or --now sends it to be handled at once"
+        )
+    generation, life = (0, FIRST_LIFE) if envelope is None else (envelope.generation, envelope.life)
+    if life.only_for and not router.has_retries(life.only_for):
+        return Refused(f"it is a retry of {life.only_for}, which has no retry topic in this plan")
+    route = router.route(due_ms, now_ms, life.only_for)
+    timer_id = dead_letter.properties.get(ID_PROPERTY) or ""
+    if not timer_id and due_ms > now_ms:
+        # By its place: a replay that is made again after a crash sends a copy of the same timer.
+        timer_id = f"{dead_letter.topic}:{dead_letter.place}"[-MAX_TIMER_ID_CHARS:]
+    fresh = (
+        Envelope(timer_id, due_ms, now_ms, generation, 0, plan.revision, life)
+        if timer_id and len(timer_id) <= MAX_TIMER_ID_CHARS
+        else None
+    )
+    return ReplayTarget(_part(router, route.topic, dead_letter), route.deliver_at_ms, fresh)
+
+
+def handled_again(
+    router: Router, dead_letter: DeadLetter, subscription: str, due_ms: int, now_ms: int, stamp: int
+) -> ReplayTarget | Refused:
+    """Route a parked timer to the subscription that parked it, and to no other, as a first attempt.
+
+    The timer gets a new generation, so that consumers that remember parking it treat it as a different timer. Earlier
+    cancellations do not stop it: an operator wants it handled.
+
+    Args:
+        router: Router of the plan.
+        dead_letter: The parked timer.
+        subscription: Subscription that parked it.
+        due_ms: Due time, UTC milliseconds.
+        now_ms: Present time, UTC milliseconds.
+        stamp: A new stamp (`timewheel.core.cancellations.Stamps`), above the dead letter's generation.
+    """
+    envelope, plan = dead_letter.envelope, router.plan
+    if (why := _why_not_whole(dead_letter)) is not None:
+        return Refused(why)
+    if envelope is None:
+        return Refused("it has no envelope that can be read: publish it again from its source")
+    if envelope.generation == MAX_GENERATION:
+        return Refused("its generation is the highest possible, which no producer writes: publish it again")
+    if not router.has_retries(subscription):
+        return Refused(f"{subscription} has no retry topic in this plan: write retry = true in it")
+    life = Life(group=envelope.life.group, group_stamp=stamp if envelope.life.group else 0, only_for=subscription)
+    fresh = Envelope(envelope.timer_id, due_ms, now_ms, stamp, 0, plan.revision, life)
+    route = router.route(due_ms, now_ms, subscription)
+    return ReplayTarget(_part(router, route.topic, dead_letter), route.deliver_at_ms, fresh)
+
+
+def _why_not_whole(dead_letter: DeadLetter) -> str | None:
+    """Return the reason why a dead letter differs from the message that was sent; None if it does not."""
+    properties = dead_letter.properties
+    if (part := properties.get(DEAD_PART) or properties.get(PARKED_PART)) is not None:
+        return f"it has {part} of what was sent: join all parts, or ask its sender, and send it again"
+    if DEAD_ENCRYPTION in properties:
+        return f"it is encrypted: decrypt it ({DEAD_ENCRYPTION} says how), and send it again"
+    return None
+
+
+def _part(router: Router, topic: str, dead_letter: DeadLetter) -> str:
+    """Return the partition with the dead letter's former number, so that its key stays in place."""
+    had, partitions = partition_of(dead_letter.source)[1], router.plan.own_partitions
+    return router.names.part(
+        topic, had if 0 <= had < partitions else partition_for_key(dead_letter.key or "", partitions)
+    )
+
 
 RECEIVE_TIMEOUT_MS = 10_000
 SEND_TIMEOUT_MS = 10_000
@@ -267,7 +388,8 @@ class _Replayer:
             return self._deal_whole(whole, decide)
         results: list[ReplayResult] = []
         refile: list[Any] = []
-        outcomes = _Outcomes()
+        outcomes: SimpleQueue[Any] = SimpleQueue()
+        published = 0
         for place, message in self._messages(position):
             dead_letter = wanted.get(place)
             if dead_letter is None:
@@ -282,12 +404,13 @@ class _Replayer:
                 continue
             if decision is not None:
                 self._publish(message, decision, outcomes)
+                published += 1
             results.append(ReplayResult(dead_letter=dead_letter, sent_to=None if decision is None else decision.topic))
         if all(one.refused for one in results):
             return results
         for message in refile:
             self._publish(message, ReplayTarget(self._topic, 0, None), outcomes, message.properties())
-        self._await_confirmed(outcomes)
+        self._await_confirmed(outcomes, published + len(refile))
         self._consumer.acknowledge(pulsar.MessageId(-1, position.ledger, position.entry, -1))
         return results
 
@@ -316,15 +439,14 @@ class _Replayer:
         return found
 
     def _publish(
-        self, message: Any, decision: ReplayTarget, outcomes: _Outcomes, properties: dict[str, str] | None = None
+        self, message: Any, decision: ReplayTarget, outcomes: SimpleQueue[Any], properties: dict[str, str] | None = None
     ) -> None:
         had = message.properties()
         producer = self._producer(decision.topic, message, had if properties is None else {})
-        outcomes.expected += 1
         carry(
             producer,
             message,
-            outcomes.heard,
+            lambda result, message_id: outcomes.put((result, message_id)),  # on the client's thread: it cannot raise
             decision.properties(had) if properties is None else properties,
             deliver_at_ms=decision.deliver_at_ms,
         )
@@ -344,10 +466,8 @@ class _Replayer:
         return self._producers[key]
 
     def _schema_of(self, message: Any, properties: dict[str, str]) -> tuple[str, int]:
-        """Return the topic that has the message's schema, and the schema's version.
-
-        Raises:
-            _NoSuchNote: The properties name a topic that no relay of this plan reads.
+        """Return the topic that has the message's schema, and the schema's version. Raises `_NoSuchNote` if the
+        properties name a topic that no relay of this plan reads.
         """
         # A dead letter is stored without its schema, and a property names it; a re-filed letter keeps that property. A
         # parked timer is stored with its schema.
@@ -381,10 +501,10 @@ class _Replayer:
     def _schemas(self, source: str) -> Schemas:
         return self._definitions.setdefault(source, Schemas(self._client, source))
 
-    def _await_confirmed(self, outcomes: _Outcomes) -> None:
-        for _ in range(outcomes.expected):
+    def _await_confirmed(self, outcomes: SimpleQueue[Any], published: int) -> None:
+        for _ in range(published):
             try:
-                result, message_id = self._clock.get(outcomes.queue, SEND_TIMEOUT_MS + RECEIVE_TIMEOUT_MS)
+                result, message_id = self._clock.get(outcomes, SEND_TIMEOUT_MS + RECEIVE_TIMEOUT_MS)
             except Empty:
                 raise ReplayFailed(self._topic, "no answer to a publish: it is left as it was") from None
             if _is_of_dead_letter(result.name):
@@ -393,15 +513,3 @@ class _Replayer:
                 raise ReplayFailed(
                     self._topic, f"a publish was not confirmed ({cause_of(result)}): it is left as it was"
                 )
-
-
-class _Outcomes:
-    """Send outcomes for an entry."""
-
-    def __init__(self) -> None:
-        self.expected = 0
-        self.queue: SimpleQueue[Any] = SimpleQueue()
-
-    def heard(self, result: Any, message_id: Any) -> None:
-        """Record an outcome, on the client's thread: nothing here can raise."""
-        self.queue.put((result, message_id))

@@ -1,6 +1,6 @@
 """The demo: a trace of delayed messages, every scheme, a real broker, and a verdict that can be recounted.
 
-Pure: `settings`, `verdict`, `table`, `results`, and `report`, which draws them. The counting tools (trace, ledger,
-checker, recorder, journal, gap law) are in `timewheel.testing.evidence`. One process per scheme: `player` with its
-`ways`. The parent: `run`, `stage`, `crew`, `sampling`, `sabotage`, `live`, `files`.
+Pure: `settings`, `verdict`, `table`, `foresight`, and `report`, which draws them. The counting tools (trace, ledger,
+recorder, journal) are in `timewheel.testing.evidence`. One process per scheme: `player`. The parent: `run`, `sampling`,
+`sabotage`, `live`, `results`.
 """

@@ -62,7 +62,6 @@ class Foresight:
     seconds: float
 
     def as_json(self) -> dict[str, Any]:
-        """Return all of it as JSON values."""
         return {
             "schemes": {row.scheme: {**asdict(row), "peak_error": row.peak_error} for row in self.rows},
             "verdict": self.verdict,
@@ -73,7 +72,6 @@ class Foresight:
 
 
 def row_texts(row: Foreseen) -> tuple[str, ...]:
-    """Format a scheme's row, a text for each column of `HEADER`."""
     return (
         LABELS[row.scheme],
         f"{row.predicted_peak:,.0f}",

@@ -5,8 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from types import TracebackType
-from typing import Protocol, Self
+from typing import Self
 
 from rich.console import Console
 from rich.live import Live
@@ -46,18 +45,7 @@ def progress_line(state: State) -> str:
     return f"[{state.left_s:4.0f} s left] {state.phase}{counted}"
 
 
-class Screen(Protocol):
-    """The output of lines and states."""
-
-    def say(self, line: str) -> None: ...
-    def show(self, state: State) -> None: ...
-    def __enter__(self) -> Self: ...
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None: ...
-
-
-def screen_for(console: Console) -> Screen:
+def screen_for(console: Console) -> PlainScreen:
     """Return a screen that rewrites a line in place if the console is a terminal, else writes lines from time to
     time.
     """
@@ -82,21 +70,16 @@ class PlainScreen:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         return None
 
 
-class TerminalScreen:
+class TerminalScreen(PlainScreen):
     """A line that is rewritten in place; other lines scroll above it."""
 
     def __init__(self, console: Console) -> None:
-        self._console = console
+        super().__init__(console)
         self._live = Live(console=console, refresh_per_second=REFRESH_PER_S, transient=True)
-
-    def say(self, line: str) -> None:
-        self._console.print(visible(line), highlight=False, markup=False, soft_wrap=True)
 
     def show(self, state: State) -> None:
         self._live.update(Text(visible(progress_line(state)), no_wrap=True, overflow="ellipsis"))
@@ -105,7 +88,5 @@ class TerminalScreen:
         self._live.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._live.stop()

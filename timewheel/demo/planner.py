@@ -18,10 +18,10 @@ from timewheel.spark_planner.choice.candidates import candidate_plans
 from timewheel.spark_planner.choice.choose import choose
 from timewheel.spark_planner.choice.constraints import Constraints
 from timewheel.spark_planner.history.read import ColumnMapping, read_history
+from timewheel.spark_planner.job import History, survey
 from timewheel.spark_planner.pricing.evaluate import redelivered_at_moments
 from timewheel.spark_planner.pricing.simulation import simulation_of
-from timewheel.spark_planner.progress import ProgressCallback, no_report, told
-from timewheel.spark_planner.traffic import History, survey
+from timewheel.spark_planner.session import ProgressCallback, no_report, told
 
 COLUMNS = ColumnMapping(publish="attempted_ms", due="due_ms", topic="scheme")
 """Columns of the ledger: each scheme is a topic of its own in this history."""
@@ -35,15 +35,6 @@ ONE_PARTITION = 1
 def foresee(
     spark: SparkSession, result: Result, ledger: Path, *, began_s: float, on_progress: ProgressCallback = no_report
 ) -> Foresight:
-    """Read a run's ledger as a history, predict every scheme, and choose a plan for the trace.
-
-    Args:
-        spark: The session.
-        result: Result of the run: its plans, its broker, and its measurements.
-        ledger: Its file.
-        began_s: ``time.monotonic()`` when the planner was started.
-        on_progress: Called with the progress.
-    """
     history = survey(read_history(spark, str(ledger)), COLUMNS, source=str(ledger), on_progress=on_progress)
     rows = [_foreseen(history, result, row) for row in result.rows if row.scheme in history.statistic.cells]
     settings = result.settings

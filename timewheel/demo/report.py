@@ -13,8 +13,7 @@ from timewheel.demo.foresight import Foresight
 from timewheel.demo.results import Result
 from timewheel.demo.settings import DAYS
 from timewheel.demo.table import HEADER, LABELS, row_texts, where_we_lose
-from timewheel.testing.evidence.checker import Totals
-from timewheel.testing.evidence.ledger import recount_command
+from timewheel.testing.evidence.ledger import Totals, recount_command
 
 CAPTION = (
     "Gap ranges of one subscription, same trace. Dashed: what the broker keeps. Vertical: unload. "
@@ -23,12 +22,6 @@ CAPTION = (
 
 
 def report_page(result: Result, ledger: Path) -> str:
-    """Render the page as HTML.
-
-    Args:
-        result: Result of the run.
-        ledger: Its file, which lies beside the page.
-    """
     settings, broker = result.settings, result.broker
 
     def days(at_ms: int) -> float:

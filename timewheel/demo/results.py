@@ -1,25 +1,28 @@
-"""Turns the data of players and gauges into rows and JSON. Pure."""
+"""Turns the data of players and gauges into rows, JSON and files."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import accumulate
+from pathlib import Path
 from typing import Any
 
 from timewheel.core.broker_profile import BrokerProfile
+from timewheel.core.extras import ExtraMissing, need_extras
 from timewheel.core.gap_law import peak
-from timewheel.core.plan import Plan
+from timewheel.core.plan import Plan, Tiered
 from timewheel.core.steps import far_ms
 from timewheel.demo.foresight import Foresight
-from timewheel.demo.nearness import figures, outside
-from timewheel.demo.sampling import Sample
+from timewheel.demo.sampling import Gauge, Sample
 from timewheel.demo.settings import DAYS, SchemeName, Settings
-from timewheel.demo.verdict import Lateness, Measured, Verdict, lateness
-from timewheel.testing.evidence.checker import Totals
-from timewheel.testing.evidence.ledger import Entry, totals
-from timewheel.testing.evidence.messages import Done
-from timewheel.testing.evidence.predicted_gaps import predicted_gaps, predicted_pending
+from timewheel.demo.verdict import Lateness, Measured, Verdict, figures, lateness, outside
+from timewheel.relay.driver.session import BROKER_HELD_ENTRIES
+from timewheel.relay.relay import MAX_IN_FLIGHT
+from timewheel.testing.evidence.journal import Done
+from timewheel.testing.evidence.ledger import Entry, Totals, totals, write_ledger
+from timewheel.testing.evidence.trace import predicted_gaps, predicted_pending
 
 GRID_PER_DAY = 20
 """Moments at which the law is evaluated."""
@@ -44,17 +47,6 @@ class BrokerFacts:
     admin_url: str
     config: Mapping[str, str]
     profile: BrokerProfile
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Seen:
-    """A gauge's data of a scheme."""
-
-    plan: Plan
-    samples: Sequence[Sample]
-    entries_written: int
-    topics: int
-    in_flight_window: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,7 +92,6 @@ class Result:
         return outside(self.rows, self.due_per_ms)
 
     def as_json(self) -> dict[str, Any]:
-        """Return everything but the single timers, as JSON values."""
         settings = asdict(self.settings)
         return {
             "settings": {**settings, "out": str(self.settings.out), "limit": self.settings.limit, "days": DAYS},
@@ -119,45 +110,36 @@ class Result:
         }
 
 
-def measure(settings: Settings, scheme: SchemeName, start_ms: int, seen: Seen, done: Done) -> Measured:
-    """Build a scheme's row.
-
-    Args:
-        settings: Settings of the run.
-        scheme: Name of the scheme.
-        start_ms: When it began to publish, UTC milliseconds.
-        seen: Data of its gauge.
-        done: Results of its player.
-    """
+def measure(settings: Settings, scheme: SchemeName, start_ms: int, gauge: Gauge, done: Done) -> Measured:
     sends = [(entry.attempted_ms, entry.due_ms) for entry in done.entries if entry.attempted_ms]
     end_ms = max((due_ms for _, due_ms in sends), default=start_ms + settings.scheme_ms(scheme))
     grid = range(start_ms, end_ms, max(1, settings.day_ms // GRID_PER_DAY))
     found = totals(done.entries)
-    played = [sample for sample in seen.samples if start_ms <= sample.at_ms <= end_ms]
-    unacked_originals, left = _unacked_originals(seen.plan, played, sends) if seen.plan.intake else (0, 0)
+    played = [sample for sample in gauge.samples if start_ms <= sample.at_ms <= end_ms]
+    unacked_originals, left = _unacked_originals(gauge.plan, played, sends) if gauge.plan.intake else (0, 0)
     late = lateness(done.lateness_ms)
     return Measured(
         scheme=scheme,
-        due_peak=max((sample.due_gaps for sample in seen.samples), default=0),
-        law_peak=peak(predicted_gaps(seen.plan, sends, grid, settings.day_ms)),
-        hold=("relay" if seen.plan.holds_in_relay else "broker") if seen.plan.needs_relay else None,
-        holding_peak=max((sample.holding_gaps for sample in seen.samples), default=0),
-        in_flight_window=seen.in_flight_window,
-        index_bytes=max((sample.index_bytes for sample in seen.samples), default=0),
-        entries_written=seen.entries_written,
+        due_peak=max((sample.due_gaps for sample in gauge.samples), default=0),
+        law_peak=peak(predicted_gaps(gauge.plan, sends, grid, settings.day_ms)),
+        hold=("relay" if gauge.plan.holds_in_relay else "broker") if gauge.plan.needs_relay else None,
+        holding_peak=max((sample.holding_gaps for sample in gauge.samples), default=0),
+        in_flight_window=_in_flight_window(gauge.plan),
+        index_bytes=max((sample.index_bytes for sample in gauge.samples), default=0),
+        entries_written=gauge.entries_written,
         hops=done.hops / max(1, found.handled),
         redelivered_due=done.redelivered_due,
         redelivered_holding=done.redelivered_holding,
         totals=found,
         early=sum(entry.early for entry in done.entries),
-        behind_ms=_behind_ms(unacked_originals, sends, late) if seen.plan.intake else 0,
-        allowed_ms=far_ms(seen.plan) // 2 if seen.plan.intake else 0,
+        behind_ms=_behind_ms(unacked_originals, sends, late) if gauge.plan.intake else 0,
+        allowed_ms=far_ms(gauge.plan) // 2 if gauge.plan.intake else 0,
         never_acked=left,
         copied=sum(max(entry.handled - 1 - entry.redelivered, 0) for entry in done.entries),
         late=late,
         overdue=max(unacked_originals, max_overdue(done.entries)),
         samples_per_day=len(played) * settings.day_ms / (end_ms - start_ms),
-        topics=seen.topics,
+        topics=gauge.topic_count,
         send_errors=done.errors,
         events=done.events,
         cpu_s=done.cpu_s,
@@ -198,3 +180,38 @@ def _behind_ms(unacked_originals: int, sends: Sequence[tuple[int, int]], late: L
     sent_ms = [sent_ms for sent_ms, _ in sends]
     burst_ms = max(sent_ms, default=0) - min(sent_ms, default=0)
     return max(unacked_originals * burst_ms // max(len(sends), 1), late.max_ms)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Files:
+    """Paths of a run's results."""
+
+    results: Path
+    ledger: Path
+    report: Path
+
+    @classmethod
+    def under(cls, folder: Path) -> Files:
+        return cls(results=folder / "results.json", ledger=folder / "ledger.csv", report=folder / "report.html")
+
+
+def save(result: Result, files: Files) -> None:
+    """Write JSON, ledger and, if its libraries are installed, the report; their folder must exist."""
+    files.results.write_text(json.dumps(result.as_json(), indent=1), encoding="utf-8")
+    write_ledger(files.ledger, result.entries.items())
+    try:
+        need_extras("a report", "report")
+    except ExtraMissing:
+        files.report.unlink(missing_ok=True)  # a report of an earlier run must not stay beside this run's ledger
+        return
+    from timewheel.demo.report import report_page  # noqa: PLC0415 - its drawing library is an extra
+
+    files.report.write_text(report_page(result, files.ledger), encoding="utf-8")
+
+
+def _in_flight_window(plan: Plan) -> int:
+    """Return the relay's limit of unacknowledged messages over all tiers, which also limits the gaps of broker-held
+    tiers.
+    """
+    tiers = len(plan.scheme.tiers_ms) if isinstance(plan.scheme, Tiered) else 0
+    return tiers * (MAX_IN_FLIGHT + BROKER_HELD_ENTRIES)

@@ -21,9 +21,9 @@ import pulsar
 
 from timewheel.client.positions import EntryPosition
 from timewheel.core.envelope import ID_PROPERTY
-from timewheel.demo.connecting import connect
+from timewheel.demo.player import connect
 from timewheel.demo.settings import NAMESPACE
-from timewheel.testing.evidence.checker import Totals, check
+from timewheel.testing.evidence.ledger import Totals, check
 from timewheel.testing.evidence.trace import payload, timer_id
 
 TIMERS = 400
@@ -54,15 +54,9 @@ class CheckerTrial:
 def try_checker(client: Any, service_url: str, out: Path, is_over: threading.Event) -> CheckerTrial:
     """Play both relays, each killed with -9 once; takes a few seconds.
 
-    Args:
-        client: A `pulsar.Client`; its close ends a step that waits for the broker.
-        service_url: URL of the broker.
-        out: An existing folder, for the clients' log.
-        is_over: Set once the play has ended without it.
-
     Raises:
-        TimeoutError: A step did not finish in time, or before the play was over.
-        pulsar.PulsarException: The client was closed.
+        TimeoutError: A step did not finish in time, or before the play was over (``is_over``).
+        pulsar.PulsarException: The client was closed, which ends a step that waits for the broker.
     """
     return CheckerTrial(
         sabotaged=_killed_in_between(client, service_url, out, is_over, "acknowledge-first"),

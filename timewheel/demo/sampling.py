@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import count
 
@@ -78,7 +79,6 @@ class Gauge:
         self._dead = [spec.name for spec in found.topics if spec.role == "dead_letter"]
         self._turn = 0
         self.samples: list[Sample] = []
-        self.failures = 0
 
     @property
     def topics(self) -> tuple[str, ...]:
@@ -170,31 +170,22 @@ def _days_of(plan: Plan, first_ms: int, topics: Iterable[str]) -> dict[str, int]
 
 
 class Sampler:
-    """Samples all gauges until it is stopped.
+    """Samples all gauges every ``period_ms``, on a thread of its own, until it is stopped."""
 
-    Args:
-        admin: Admin client of the broker.
-        period_ms: Interval of two rounds.
-        on_sample: Called with the scheme's name after each of its samples, on the sampler's thread.
-    """
-
-    def __init__(self, admin: AdminClient, period_ms: int, on_sample: Callable[[str, Sample], None]) -> None:
+    def __init__(self, admin: AdminClient, period_ms: int) -> None:
         self._admin = admin
         self._period_ms = period_ms
-        self._on_sample = on_sample
-        self._gauges: dict[str, Gauge] = {}
+        self._gauges: list[Gauge] = []
         self._lock = threading.Lock()
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._run, name="demo-sampler", daemon=True)
         self.error: BaseException | None = None
 
-    def add(self, name: str, gauge: Gauge) -> None:
-        """Sample another scheme from now on."""
+    def add(self, gauge: Gauge) -> None:
         with self._lock:
-            self._gauges[name] = gauge
+            self._gauges.append(gauge)
 
     def start(self) -> None:
-        """Start the thread."""
         self._thread.start()
 
     def stop(self) -> None:
@@ -214,11 +205,8 @@ class Sampler:
 
     def _round(self) -> None:
         with self._lock:
-            gauges = list(self._gauges.items())
-        for name, gauge in gauges:
-            try:
-                sample = gauge.sample(self._admin, time.time_ns() // 1_000_000)
-            except AdminError:
-                gauge.failures += 1  # while topics are unloaded; too few samples break a promise of the verdict
-            else:
-                self._on_sample(name, sample)
+            gauges = list(self._gauges)
+        for gauge in gauges:
+            # It fails while topics are unloaded; too few samples break a promise of the verdict.
+            with suppress(AdminError):
+                gauge.sample(self._admin, time.time_ns() // 1_000_000)

@@ -120,7 +120,6 @@ class Settings:
         return DAYS * self.day_ms
 
     def publish_ms(self, scheme: SchemeName) -> int:
-        """Return the length of a scheme's burst."""
         return int((SHADOW_PUBLISH_DAYS if scheme == "shadow" else PUBLISH_DAYS) * self.day_ms)
 
     @property
@@ -157,7 +156,6 @@ class Settings:
         return max(self.scheme_ms(self.schemes[0]) // 2, published_ms)
 
     def broker_config(self) -> Mapping[str, str]:
-        """Return the broker's settings that differ from its defaults."""
         config = {
             "managedLedgerMaxUnackedRangesToPersist": str(self.limit),
             "managedLedgerMaxEntriesPerLedger": str(self.limit * ENTRIES_PER_LIMIT),

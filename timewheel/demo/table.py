@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from timewheel.demo.nearness import gap_band
 from timewheel.demo.settings import PLAIN, SchemeName
-from timewheel.demo.verdict import Lateness, Measured
+from timewheel.demo.verdict import Lateness, Measured, gap_band
 
 LABELS: dict[SchemeName, str] = {
     "native": "native, raw client",
@@ -36,7 +35,6 @@ SECOND_MS = 1_000
 
 
 def row_texts(row: Measured) -> tuple[str, ...]:
-    """Format a scheme's row, a text per column of `HEADER`."""
     return (
         LABELS[row.scheme],
         f"{row.due_peak:,}",
@@ -68,7 +66,6 @@ def plain_lines(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[st
 
 
 def meaning(rows: Sequence[Measured], limit: int, *, kept: bool) -> str:
-    """Summarize the verdict in a sentence."""
     if not kept:
         return "timewheel did not do what it promises, by the lines above: a bug."
     parts = [
@@ -93,7 +90,6 @@ def meaning(rows: Sequence[Measured], limit: int, *, kept: bool) -> str:
 
 
 def where_we_lose(rows: Sequence[Measured]) -> list[str]:
-    """Describe each scheme's cost, a line each."""
     return [
         f"{LABELS[row.scheme]}: {row.written_multiple:.2f} x entries written, "
         f"{row.topics} topic{'s' if row.topics > 1 else ''}, {_runs(row)}"

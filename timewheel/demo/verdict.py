@@ -1,14 +1,21 @@
-"""The promises, and the verdict which of them are broken. Pure. `nearness` compares a run with the law: no promise."""
+"""The promises, and the verdict which of them are broken; and figures with bands, which are no promise. Pure.
+
+The bands tell the distance of a run from the law, which describes a machine that is on time. On a busy machine timers
+are handled late. Each timer that is due and not handled yet adds or removes at most one gap, and each is acknowledged
+late, so that an unload at that time may redeliver it. So both bands are those of a machine on time, widened by the most
+timers that were overdue at one moment (`Measured.overdue`).
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from math import inf, sqrt
 from typing import Literal
 
 from timewheel.demo.settings import PLAIN, SchemeName
-from timewheel.testing.evidence.checker import Totals
-from timewheel.testing.evidence.messages import Reported
+from timewheel.testing.evidence.journal import Reported
+from timewheel.testing.evidence.ledger import Totals
 
 LEFT_PART = 0.1
 """Part of its timers that a shadow may leave in the topic once it has caught up, timers that are handled late included.
@@ -120,19 +127,11 @@ class Verdict:
 
     @property
     def kept(self) -> bool:
-        """True if every promise was kept."""
         return not self.broken
 
 
 def judge(rows: Sequence[Measured], *, limit: int, sabotaged: Totals | None, honest: Totals | None) -> Verdict:
-    """Check the measurements against the promises, which a machine of any speed keeps.
-
-    Args:
-        rows: A row per scheme that played.
-        limit: Gap ranges of a subscription that the broker keeps.
-        sabotaged: The checker's totals with a relay that acknowledges before it publishes; None: not played.
-        honest: Its totals with the twin that publishes first.
-    """
+    """Check the measurements against the promises, which a machine of any speed keeps."""
     broken = [f"{row.scheme}: {sentence}" for row in rows for sentence in _broken_by(row, limit)]
     if sabotaged is not None and sabotaged.lost == 0:
         broken.append("checker: it saw no loss under a relay that acknowledges before it publishes")
@@ -177,3 +176,113 @@ def _broken_by(row: Measured, limit: int) -> list[str]:
     most = 0 if row.hold == "relay" else limit
     promise(row.holding_peak <= most, f"{row.holding_peak:,} gaps in {row.hold}-held topics, at most {most:,} may be")
     return broken
+
+
+PEAK_PART = 0.15
+ROOTS = 3
+"""On time, a peak lies within 15 % and three roots of the law, which is a mean while the peak is an extreme."""
+UNDER_WAY_MS = 600
+"""Acknowledgements that an unload overtakes, on time: the client groups them for 100 ms, and then reconnects."""
+SAMPLES_PER_DAY = 8
+"""Number of samples that are enough to see a peak."""
+ON_TIME_MS = 100
+"""99 % of a relay's timers are handled within this time on a machine that is not busy."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Band:
+    """The range of a figure: from ``least`` to ``most``."""
+
+    least: float
+    most: float
+
+    def __contains__(self, value: float) -> bool:
+        return self.least <= value <= self.most
+
+    def __str__(self) -> str:
+        if self.most == inf:
+            return f"at least {self.least:,.0f}"
+        return f"at most {self.most:,.0f}" if self.least == 0 else f"{self.least:,.0f} to {self.most:,.0f}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Figure:
+    """A figure of a scheme, and its band on a machine that lagged as much."""
+
+    scheme: SchemeName
+    name: str
+    value: float
+    band: Band
+
+    @property
+    def is_near(self) -> bool:
+        return self.value in self.band
+
+    def __str__(self) -> str:
+        value = f"{self.value:,}" if isinstance(self.value, int) else f"{self.value:,.1f}"
+        return f"{value} {self.name} ({self.band})"
+
+
+def gap_band(law_peak: float, overdue: int, *, is_max: bool = False) -> Band:
+    """Compute the band of the peak of gaps, beside which so many timers were overdue at one moment.
+
+    Behind a shadow the law gives an upper limit (``is_max``): copies that are published together are adjacent, while
+    the law has originals between them.
+    """
+    slack = PEAK_PART * law_peak + ROOTS * sqrt(law_peak) + overdue
+    return Band(least=0.0 if is_max else max(0.0, law_peak - slack), most=law_peak + slack)
+
+
+def again_band(due_per_ms: float, overdue: int) -> Band:
+    """Compute the band of handled messages that an unload redelivers: their acknowledgements were under way."""
+    mean = UNDER_WAY_MS * due_per_ms
+    return Band(least=0.0, most=mean + ROOTS * sqrt(mean) + overdue)
+
+
+def figures(rows: Sequence[Measured], due_per_ms: float) -> list[Figure]:
+    return [figure for row in rows for figure in _figures(row, due_per_ms)]
+
+
+def _figures(row: Measured, due_per_ms: float) -> list[Figure]:
+    peak = gap_band(row.law_peak, row.overdue, is_max=row.scheme == "shadow")
+    found = [
+        Figure(scheme=row.scheme, name="gaps at the peak", value=row.due_peak, band=peak),
+        Figure(
+            scheme=row.scheme,
+            name="samples in a day",
+            value=row.samples_per_day,
+            band=Band(least=SAMPLES_PER_DAY, most=inf),
+        ),
+    ]
+    if row.scheme != "native":
+        again = again_band(due_per_ms, row.overdue)
+        found.append(Figure(scheme=row.scheme, name="delivered again", value=row.redelivered_due, band=again))
+    if row.hold == "broker":
+        held = Band(least=0, most=row.in_flight_window)
+        found.append(Figure(scheme=row.scheme, name="gaps in holding topics", value=row.holding_peak, band=held))
+    if row.hold and row.scheme not in PLAIN:
+        on_time = Band(least=0, most=ON_TIME_MS)
+        found.append(Figure(scheme=row.scheme, name="ms late at p99", value=row.late.p99_ms, band=on_time))
+    if row.send_errors[0]:
+        found.append(
+            Figure(scheme=row.scheme, name="failed sends", value=row.send_errors[0], band=Band(least=0, most=0))
+        )
+    return found
+
+
+def outside(rows: Sequence[Measured], due_per_ms: float) -> list[str]:
+    """Describe each scheme with figures outside their bands, in a sentence with its lag, which is the usual reason."""
+    found = []
+    for row in rows:
+        far = [figure for figure in _figures(row, due_per_ms) if not figure.is_near]
+        if far:
+            found.append(f"{row.scheme} is outside its band: {', '.join(map(str, far))}: {_lag(row)}")
+    return found
+
+
+def _lag(row: Measured) -> str:
+    if row.scheme == "shadow":
+        return f"the shadow lagged by up to {row.behind_ms / 1_000:.1f} s"
+    if row.scheme == "native":
+        return f"up to {row.overdue:,} timers were due and not handled yet"
+    return f"this machine lagged by {row.late.p99_ms / 1_000:.1f} s (p99), {row.late.max_ms / 1_000:.1f} s at most"

@@ -6,16 +6,33 @@ from collections.abc import Sequence
 
 from timewheel.core.errors import TimewheelError
 
-__all__ = ["GapLogUnreadable", "NoSuchTarget", "NotOfThisPlan", "NothingToSample", "ReplayFailed", "SendTimeUnknown"]
+__all__ = [
+    "GapLogUnreadable",
+    "LogUnreadable",
+    "NoSuchTarget",
+    "NotOfThisPlan",
+    "NothingToSample",
+    "ReplayFailed",
+    "SendTimeUnknown",
+]
 
 
-class NothingToSample(TimewheelError, LookupError):
-    """The topic does not exist, or has no entries that stay long enough to be read."""
+class _ProblemOfTopic(TimewheelError):
+    """A problem with a topic.
+
+    Attributes:
+        topic: The topic, or a partition of it.
+        problem: The problem.
+    """
 
     def __init__(self, topic: str, problem: str) -> None:
         self.topic = topic
         self.problem = problem
         super().__init__(f"{topic}: {problem}")
+
+
+class NothingToSample(_ProblemOfTopic, LookupError):
+    """The topic does not exist, or has no entries that stay long enough to be read."""
 
 
 class NotOfThisPlan(TimewheelError, LookupError):
@@ -71,6 +88,20 @@ class GapLogUnreadable(TimewheelError, ValueError):
         super().__init__(f"{where}: {problem}; give another --log to begin a new one")
 
 
+class LogUnreadable(TimewheelError, ValueError):
+    """A file is not a log of checks.
+
+    Attributes:
+        path: Path of the file.
+        line: Number of the invalid line; 0 for the file itself.
+    """
+
+    def __init__(self, path: str, line: int, reason: str) -> None:
+        self.path = path
+        self.line = line
+        super().__init__(f"log {path}{f', line {line}' if line else ''}: {reason}; it was not written on")
+
+
 class SendTimeUnknown(TimewheelError, ValueError):
     """The send time of a timer is neither in its id nor given.
 
@@ -86,17 +117,8 @@ class SendTimeUnknown(TimewheelError, ValueError):
         )
 
 
-class ReplayFailed(TimewheelError, RuntimeError):
+class ReplayFailed(_ProblemOfTopic, RuntimeError):
     """Dead letters could not be replayed or discarded.
 
     Dead letters that were published but not acknowledged exist twice.
-
-    Attributes:
-        topic: The partition of the dead-letter topic.
-        problem: Reason of the failure.
     """
-
-    def __init__(self, topic: str, problem: str) -> None:
-        self.topic = topic
-        self.problem = problem
-        super().__init__(f"{topic}: {problem}")

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from timewheel.broker.admin.client import AdminClient
+from timewheel.broker.admin.http import asked
 from timewheel.broker.admin.stats import ProducerStats, TopicStats
-from timewheel.core.errors import AdminError, AdminMissing, AdminUnreachable
+from timewheel.core.errors import AdminError, AdminMissing, did_you_mean
 from timewheel.core.names import MOVER_PREFIX, STATE_PROPERTY, journal_topic, namespace_of, partition_of
-from timewheel.core.near_words import did_you_mean
 
 NO_TOPIC = "there is no such topic"
 MAX_NAMES = 10_000
@@ -41,19 +41,10 @@ ENDS = frozenset({"draining", "native"})
 def shadow_of(admin: AdminClient, topic: str) -> str | None:
     """Return the desired state of a topic's shadow, in `UNDER_WAY`; None without a shadow, or without permission.
 
-    Args:
-        admin: Client that makes a single request.
-        topic: Full name, without a partition's suffix.
-
     Raises:
         AdminUnreachable: No broker answers.
     """
-    try:
-        properties = admin.topics.properties(journal_topic(topic))
-    except AdminUnreachable:
-        raise
-    except AdminError:
-        return None
+    properties = asked(lambda: admin.topics.properties(journal_topic(topic)), lambda _: None) or {}
     state = properties.get(STATE_PROPERTY, "").partition(" ")[0]
     return state if state in UNDER_WAY else None
 

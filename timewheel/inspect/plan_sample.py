@@ -12,10 +12,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
-from timewheel.broker.admin.batches import BatchedMessage, BatchGarbled, messages_of_batch
 from timewheel.broker.admin.client import AdminClient
-from timewheel.broker.admin.entries import StoredEntry
-from timewheel.broker.admin.internals import InternalStats
+from timewheel.broker.admin.entries import BatchedMessage, BatchGarbled, StoredEntry, messages_of_batch
+from timewheel.broker.admin.stats import InternalStats
 from timewheel.client.positions import EntryPosition
 from timewheel.core.clock import Clock
 from timewheel.core.envelope import NUDGE_PROPERTY, PROBE_PROPERTY, TIMER_PROPERTY, Envelope, due_in
@@ -26,18 +25,16 @@ from timewheel.core.plan import Calendar, Plan
 from timewheel.core.routing import release_at
 from timewheel.core.steps import Step
 from timewheel.core.topology import HoldingTopic, calendar_intervals, topology
+from timewheel.inspect.entries import Entries, Place, Run, ledger_runs
 from timewheel.inspect.errors import NothingToSample, NotOfThisPlan
 from timewheel.inspect.missing_topics import no_such_topic
+from timewheel.inspect.reader import ProgressCallback, no_report
 from timewheel.inspect.sample import (
     DEFAULT_SAMPLES,
     MAX_SAMPLES,
-    Place,
-    ProgressCallback,
-    Stretch,
     draw,
     envelope_in,
     inspect,
-    places_of,
 )
 
 FEW_PROBES = 8
@@ -46,13 +43,10 @@ FEW_PROBES = 8
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cursor:
-    """A subscription on a partition.
+    """A subscription on a partition, with unacknowledged entries (``backlog``) and ranges by the broker's own counter.
 
-    Args:
-        mark_delete: Everything up to this position is acknowledged.
-        gap_count: Ranges beyond that position, by the broker's own counter: ``totalNonContiguousDeletedMessagesRange``
-            of the internal stats, which is ``nonContiguousDeletedMessagesRanges`` of the stats.
-        backlog: Unacknowledged entries, by the broker's counter.
+    The counter is ``totalNonContiguousDeletedMessagesRange`` of the internal stats, which is
+    ``nonContiguousDeletedMessagesRanges`` of the stats.
     """
 
     mark_delete: EntryPosition
@@ -67,34 +61,28 @@ class Part:
     Args:
         name: Full name, with the partition's suffix.
         at_ms: Time of the read, UTC milliseconds.
-        ledgers: Ledgers with their numbers of entries, in order; empty ledgers are left out.
+        runs: Entries of each ledger, in order; empty ledgers are left out.
         first_stored_ms: Publish time of the first stored entry; None if the partition is empty.
         cursors: Cursors of the plan's subscriptions (of the relay's, for a holding topic).
     """
 
     name: str
     at_ms: int
-    ledgers: tuple[tuple[int, int], ...]
+    runs: tuple[Run, ...]
     first_stored_ms: int | None
     cursors: Mapping[str, Cursor]
 
     @property
     def entries(self) -> int:
         """Number of stored entries, acknowledged or not."""
-        return sum(entries for _, entries in self.ledgers)
+        return sum(run.entries for run in self.runs)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanTopic:
-    """An existing topic of the plan.
+    """An existing topic of the plan, with the partitions that were ever used; without partitions, the topic itself.
 
-    Args:
-        name: Full name.
-        parts: Partitions that were ever used; for a topic without partitions, the topic itself.
-        partitions: Number of partitions; 0 for a topic without partitions.
-        step: Step of a holding topic; None for a due topic.
-        slot: Number of the slot in its ring.
-        interval_start_ms: Start of a calendar topic's interval, UTC milliseconds; None for other topics.
+    A due topic has no step, other topics than those of a calendar have no start of an interval (UTC milliseconds).
     """
 
     name: str
@@ -140,11 +128,7 @@ class StoredTimer:
 class Drawn:
     """A sample of the entries of some topics, without replacement and with equal chances.
 
-    Args:
-        population: Entries in the topics.
-        inspected: Sampled entries that were read.
-        unread: Sampled entries that had disappeared or were unreadable.
-        timers: Messages in the entries that were read.
+    Some of the sampled entries had disappeared or were unreadable (``unread``). A batch has several timers.
     """
 
     population: int
@@ -160,16 +144,9 @@ class Drawn:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanSample:
-    """The topics of a plan at a moment.
+    """The topics of a plan at a moment (the first read, UTC milliseconds), and samples of both kinds.
 
-    Args:
-        plan: The plan.
-        at_ms: Time of the first read, UTC milliseconds.
-        due: Due topics; for a calendar, those from the running interval on.
-        holding: Holding topics.
-        missing: Names of missing topics.
-        in_due: Sample of the due topics.
-        in_holding: Sample of the holding topics.
+    Of a calendar, the due topics are those from the running interval on.
     """
 
     plan: Plan
@@ -183,12 +160,7 @@ class PlanSample:
 
 def timers_of(place: Place, entry: StoredEntry, *, in_intake: bool = False) -> tuple[StoredTimer, ...]:
     """Return the timers in an entry: as many as its batch has messages. A relay's probe or a shadow's nudge is no
-    timer.
-
-    Args:
-        place: Place of the entry.
-        entry: The stored entry.
-        in_intake: True for an entry of the intake, whose due times are in its properties.
+    timer. Due times of the intake are in properties.
     """
     messages: Iterable[BatchedMessage] = (
         BatchedMessage(
@@ -214,10 +186,6 @@ def first_timers(
     """Return the first entry with timers, after any probes.
 
     Returns None if the first entries contain no timer, or if an entry before the first timer could not be read.
-
-    Args:
-        places: Places of waiting entries, in order.
-        timers_at: Reads the timers of an entry; None if the entry is unreadable.
     """
     for place in islice(places, FEW_PROBES):
         timers = timers_at(place)
@@ -227,12 +195,7 @@ def first_timers(
 
 
 def leaves_ms(step: Step, timer: StoredTimer) -> int:
-    """Return when a timer is to leave its topic, UTC milliseconds.
-
-    Args:
-        step: Step of the topic.
-        timer: The stored timer.
-    """
+    """Return when a timer is to leave its topic, UTC milliseconds."""
     if step.kind == "due":
         return timer.due_ms
     # An original may have been sent days before its copy was stored.
@@ -272,17 +235,10 @@ def sample_plan(
     *,
     samples: int = DEFAULT_SAMPLES,
     seed: int = 0,
-    on_progress: ProgressCallback = lambda _done, _total: None,
+    on_progress: ProgressCallback = no_report,
 ) -> PlanSample:
-    """Read random timers in the topics of a plan; nothing is consumed.
-
-    Args:
-        admin: Client whose role may read the topics' stats and peek at their messages.
-        plan: Plan of any scheme; its topics need not be timewheel's own.
-        clock: Clock for the time of each read.
-        samples: Number of entries to sample from the due topics, and again from the holding topics; all if fewer exist.
-        seed: Seed of the sample.
-        on_progress: Progress callback; called in the caller's thread.
+    """Read random timers in the topics of a plan; nothing is consumed. Samples are drawn from the due topics, and again
+    from the holding topics; all entries if fewer exist.
 
     Raises:
         ValueError: The number of samples is out of range.
@@ -335,7 +291,7 @@ def draw_pairs(population: int, samples: int, seed: int) -> list[int]:
 def _due(admin: AdminClient, plan: Plan, clock: Clock, at_ms: int) -> tuple[list[PlanTopic], list[str]]:
     """Return the existing due topics, each with all subscriptions of the plan, and the names of missing due topics."""
     due, missing = [], []
-    for name, start_ms in _due_topics(plan, at_ms):
+    for name, start_ms in due_topics(plan, at_ms):
         found = _topic(admin, clock, name, plan.subscriptions, interval_start_ms=start_ms)
         if found is None:
             missing.append(name)
@@ -353,7 +309,8 @@ def _due(admin: AdminClient, plan: Plan, clock: Clock, at_ms: int) -> tuple[list
     return due, missing
 
 
-def _due_topics(plan: Plan, at_ms: int) -> Iterator[tuple[str, int | None]]:
+def due_topics(plan: Plan, at_ms: int) -> Iterator[tuple[str, int | None]]:
+    """Yield the due topics, those of a calendar with the start of their interval, UTC milliseconds."""
     names = [spec.name for spec in topology(plan, at_ms).topics if spec.role == "due"]
     if isinstance(plan.scheme, Calendar):
         starts_ms = [interval * plan.scheme.interval_ms for interval in calendar_intervals(plan, at_ms)]
@@ -391,12 +348,11 @@ def _topic(
             for subscription in subscriptions
             if subscription in stats.cursors
         }
-        ledgers = tuple((ledger.ledger_id, ledger.entries) for ledger in stats.ledgers if ledger.entries)
         parts.append(
             Part(
                 name=part,
                 at_ms=at_ms,
-                ledgers=ledgers,
+                runs=tuple(ledger_runs(stats.ledgers)),
                 first_stored_ms=_first_stored_ms(admin, part, stats),
                 cursors=cursors,
             )
@@ -444,16 +400,11 @@ def _drawn(
     seed: int,
     on_progress: ProgressCallback,
 ) -> Drawn:
-    stretches = [
-        Stretch(part.name, ledger, entries)
-        for topic in topics
-        for part in topic.parts
-        for ledger, entries in part.ledgers
-    ]
-    population = _entries(topics)
+    stored = Entries((part.name, run) for topic in topics for part in topic.parts for run in part.runs)
+    population = len(stored)
     if not population:
         return Drawn(population=0, inspected=0, unread=0, timers=())
-    places = list(places_of(choose(population, samples, seed), stretches))
+    places = [stored.place(number) for number in choose(population, samples, seed)]
     found, unread = inspect(admin, plan.due_topic, places, len(places), timers_of, on_progress)
     timers = tuple(timer for entry in found for timer in entry)
     return Drawn(population=population, inspected=len(found), unread=unread.all, timers=timers)

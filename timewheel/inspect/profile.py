@@ -24,23 +24,15 @@ def profile_of(admin: AdminClient) -> BrokerProfile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limit:
-    """The broker's limit on the stored ranges of a cursor.
-
-    Args:
-        profile: Profile with limit, format and rule.
-        source: Source of these values, worded as the end of a sentence.
-    """
+    """The broker's limit on the stored ranges of a cursor, with format and rule; the source ends a sentence."""
 
     profile: BrokerProfile
     source: str
 
 
 def limit_of(admin: AdminClient, *, gap_limit_ranges: int | None = None) -> Limit:
-    """Read the limit from the broker's settings, or else use the default of its version.
-
-    Args:
-        admin: Client that reads the settings, which needs a superuser, and the version.
-        gap_limit_ranges: Limit given by the user; takes precedence.
+    """Read the limit from the broker's settings, or else use the default of its version. A limit given by the user
+    takes precedence.
 
     Raises:
         AdminError: The broker does not answer.

@@ -1,4 +1,5 @@
-"""A random sample of the entries of a live topic, with send time and due time of each. Nothing is consumed.
+"""A random sample of the entries of a live topic, with send time and due time of each: estimates for the topic with
+errors, and its file, a history that `timewheel plan` reads. Nothing is consumed.
 
 The internal stats list the entries; each chosen entry is then read by a call of its own. A topic's ledgers are stored
 whole from the mark-delete position of its slowest subscription on, acknowledged entries included. So the sample
@@ -7,21 +8,21 @@ represents everything sent since then.
 
 from __future__ import annotations
 
+import json
 import random
-from bisect import bisect_right
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from functools import partial
 from http import HTTPStatus
 from itertools import accumulate
+from math import ceil, log, sqrt
+from pathlib import Path
 from typing import NamedTuple, TypeVar
 
 from timewheel.broker.admin.client import AdminClient
 from timewheel.broker.admin.entries import StoredEntry
-from timewheel.broker.admin.internals import CursorStats, Ledger
-from timewheel.client.positions import EntryPosition
+from timewheel.broker.admin.stats import is_users
+from timewheel.core.broker_profile import BrokerProfile
 from timewheel.core.envelope import NUDGE_PROPERTY, PROBE_PROPERTY, TIMER_PROPERTY, Envelope
 from timewheel.core.errors import (
     AdminDenied,
@@ -30,55 +31,14 @@ from timewheel.core.errors import (
     AdminUnreachable,
     EnvelopeError,
 )
+from timewheel.core.extras import need_extras
+from timewheel.core.history_span import shows_full
 from timewheel.core.ids import is_native_id
 from timewheel.core.names import parts_of
+from timewheel.inspect.entries import Entries, Place, Run, ledger_runs
 from timewheel.inspect.errors import NothingToSample
-from timewheel.inspect.missing_topics import no_such_topic
-
-
-class OpenRun(NamedTuple):
-    """Consecutive entries of a ledger."""
-
-    ledger: int
-    first: int
-    entries: int
-
-
-def open_runs(cursor: CursorStats, ledgers: Sequence[Ledger]) -> tuple[OpenRun, ...]:
-    """Return the entries after the mark-delete position and outside the acknowledged ranges, in topic order."""
-    acked = cursor.acked_ranges()
-    runs: list[OpenRun] = []
-    at = 0
-    for ledger in ledgers:
-        first = cursor.mark_delete.entry + 1 if ledger.ledger_id == cursor.mark_delete.ledger else 0
-        if ledger.ledger_id < cursor.mark_delete.ledger:
-            continue
-        while at < len(acked) and acked[at].upto.ledger < ledger.ledger_id:
-            at += 1
-        while at < len(acked) and acked[at].after.ledger <= ledger.ledger_id:
-            begin = acked[at].after.entry + 1 if acked[at].after.ledger == ledger.ledger_id else 0
-            runs += _run(ledger.ledger_id, first, begin)
-            if acked[at].upto.ledger > ledger.ledger_id:
-                first = ledger.entries  # the range continues in the next ledger
-                break
-            first = max(first, acked[at].upto.entry + 1)
-            at += 1
-        runs += _run(ledger.ledger_id, first, ledger.entries)
-    return tuple(runs)
-
-
-def positions_of(runs: Sequence[OpenRun], numbers: Sequence[int]) -> Iterator[EntryPosition]:
-    """Yield the positions of the entries with these numbers, counted through all runs."""
-    ends = list(accumulate(run.entries for run in runs))
-    for number in numbers:
-        which = bisect_right(ends, number)
-        run = runs[which]
-        yield EntryPosition(run.ledger, run.first + number - (ends[which] - run.entries))
-
-
-def _run(ledger: int, first: int, until: int) -> list[OpenRun]:
-    return [OpenRun(ledger, first, until - first)] if until > first else []
-
+from timewheel.inspect.missing_topics import no_such_topic, shadow_of
+from timewheel.inspect.reader import ProgressCallback, each, no_report
 
 DEFAULT_SAMPLES = 10_000
 """The error of any share of the delays is then at most 1.4 percentage points, in 95 of 100 samples."""
@@ -86,29 +46,10 @@ MAX_SAMPLES = 1_000_000
 """A row takes some 200 bytes until the file is written, and a call about a millisecond."""
 IN_FLIGHT = 8
 """Concurrent calls: each makes a bookie read somewhere on its disk, beside its regular work."""
-WAITING = 2 * IN_FLIGHT
-"""Calls handed to the threads; later calls are not created yet."""
 MAX_GONE_SHARE = 0.1
 """Largest fraction of the chosen entries that may disappear; beyond it, the rest is no fair sample of the topic."""
 
 T = TypeVar("T")
-ProgressCallback = Callable[[int, int], None]
-"""Progress callback: called with the number of entries read, and of all entries to read."""
-
-
-class Stretch(NamedTuple):
-    """The first ``entries`` entries of a ledger, on a partition or a topic without partitions."""
-
-    topic: str
-    ledger: int
-    entries: int
-
-
-class Place(NamedTuple):
-    """Location of an entry."""
-
-    topic: str
-    position: EntryPosition
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -196,17 +137,9 @@ def sample(
     now_ms: int,
     samples: int = DEFAULT_SAMPLES,
     seed: int = 0,
-    on_progress: ProgressCallback = lambda _done, _total: None,
+    on_progress: ProgressCallback = no_report,
 ) -> Sample:
-    """Read random entries of a topic.
-
-    Args:
-        admin: Client whose role may read the topic's stats and peek at its messages.
-        topic: Full name of a persistent topic, partitioned or not.
-        now_ms: Present time, UTC milliseconds.
-        samples: Number of entries; all if the topic has fewer.
-        seed: Seed of the sample.
-        on_progress: Progress callback; called in the caller's thread.
+    """Read random entries of a topic. All if the topic has fewer.
 
     Raises:
         ValueError: The number of samples is out of range.
@@ -215,13 +148,13 @@ def sample(
     """
     if not 1 <= samples <= MAX_SAMPLES:
         raise ValueError(f"from 1 to {MAX_SAMPLES:,} samples, not {samples}")
-    partitions, stretches = _stretches(admin, topic)
-    population = sum(stretch.entries for stretch in stretches)
+    partitions, stored = _stored(admin, topic)
+    population = len(stored)
     if not population:
         raise NothingToSample(topic, "it stores no entries: nothing was sent, or all is acknowledged and removed")
     # In the order of the draw, not of the topic, so that calls are spread over partitions and their brokers.
     numbers = draw(population, samples, seed)
-    read, unread = inspect(admin, topic, places_of(numbers, stretches), len(numbers), _sampled, on_progress)
+    read, unread = inspect(admin, topic, map(stored.place, numbers), len(numbers), _sampled, on_progress)
     found = [entry for entry in read if entry is not None]
     if not found:
         problem = f"all {len(read):,} entries that were looked at were put there by its shadow, and are no sends"
@@ -248,33 +181,23 @@ def draw(population: int, samples: int, seed: int) -> list[int]:
     return drawn.sample(range(population), min(samples, population))
 
 
-def places_of(numbers: Iterable[int], stretches: Sequence[Stretch]) -> Iterator[Place]:
-    """Yield the places of the entries with these numbers, in that order; numbers count through all stretches."""
-    ends = list(accumulate(stretch.entries for stretch in stretches))
-    for number in numbers:
-        which = bisect_right(ends, number)
-        topic, ledger, entries = stretches[which]
-        yield Place(topic, EntryPosition(ledger, number - (ends[which] - entries)))
-
-
-def _stretches(admin: AdminClient, topic: str) -> tuple[int, list[Stretch]]:
+def _stored(admin: AdminClient, topic: str) -> tuple[int, Entries]:
     """Return the number of a topic's partitions, and its stored entries."""
     if topic.startswith("non-persistent://"):
         raise NothingToSample(topic, "a topic that is not persistent stores no messages")
     partitions = admin.topics.partitions(topic)
     if partitions is None:
         raise NothingToSample(topic, no_such_topic(admin, topic))
-    names = parts_of(topic, partitions)
-    stretches = []
-    for name in names:
+    runs: list[tuple[str, Run]] = []
+    for name in parts_of(topic, partitions):
         try:
             ledgers = admin.topics.internal_stats(name).ledgers
         except AdminMissing:
             if not partitions:
                 raise NothingToSample(topic, no_such_topic(admin, topic)) from None
             continue  # brokers create a partition at its first use
-        stretches += [Stretch(name, ledger.ledger_id, ledger.entries) for ledger in ledgers if ledger.entries]
-    return partitions, stretches
+        runs += ((name, run) for run in ledger_runs(ledgers))
+    return partitions, Entries(runs)
 
 
 def inspect(
@@ -283,17 +206,9 @@ def inspect(
     places: Iterable[Place],
     chosen: int,
     read: Callable[[Place, StoredEntry], T],
-    on_progress: ProgressCallback,
+    on_progress: ProgressCallback = no_report,
 ) -> tuple[list[T], Unread]:
     """Read entries, some of them concurrently.
-
-    Args:
-        admin: Client whose role may peek.
-        topic: Topic to name in an error.
-        places: Places of the entries.
-        chosen: Number of places.
-        read: Converts each entry.
-        on_progress: Progress callback.
 
     Returns:
         The converted entries, and the number of entries that could not be read.
@@ -307,7 +222,7 @@ def inspect(
     refused = {place: error for place, error in errors.items() if (error.status or 0) >= HTTPStatus.BAD_REQUEST}
     if refused:
         # Try again at the end: while a topic moves to another broker, reads of it fail for seconds.
-        again, left = _look(admin, topic, refused, chosen, read, lambda _done, _total: None)
+        again, left = _look(admin, topic, refused, chosen, read, no_report)
         found += again
         errors = {place: error for place, error in errors.items() if place not in refused} | left
     if not found:
@@ -333,7 +248,7 @@ def _look(
     found: list[T] = []
     errors: dict[Place, AdminError] = {}
     gone = 0
-    for done, (place, outcome) in enumerate(_outcomes(admin, places), start=1):
+    for done, (place, outcome) in enumerate(each(partial(_outcome, admin), places, IN_FLIGHT), start=1):
         if isinstance(outcome, AdminError):
             errors[place] = outcome
             gone += _is_gone(outcome)
@@ -344,23 +259,6 @@ def _look(
             found.append(read(place, outcome))
         on_progress(done, chosen)
     return found, errors
-
-
-def _outcomes(admin: AdminClient, places: Iterable[Place]) -> Iterator[tuple[Place, StoredEntry | AdminError]]:
-    """Yield the outcome of each place in order, with a bounded number of concurrent calls."""
-    pool = ThreadPoolExecutor(IN_FLIGHT, thread_name_prefix="timewheel-sample")
-    waiting: deque[tuple[Place, Future[StoredEntry | AdminError]]] = deque()
-    try:
-        for place in places:
-            if len(waiting) == WAITING:
-                first, outcome = waiting.popleft()
-                yield first, outcome.result()
-            waiting.append((place, pool.submit(partial(_outcome, admin, place))))
-        while waiting:
-            first, outcome = waiting.popleft()
-            yield first, outcome.result()
-    finally:
-        pool.shutdown(cancel_futures=True)
 
 
 def _outcome(admin: AdminClient, place: Place) -> StoredEntry | AdminError:
@@ -410,3 +308,228 @@ def envelope_in(properties: Mapping[str, str]) -> Envelope | None:
         return Envelope.read(properties)
     except EnvelopeError:
         return None  # of a later version, or garbled: it counts as a foreign entry
+
+
+NORMAL_95 = 1.96
+"""Standard errors on either side of an estimate that contain the true value in 95 of 100 samples."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SampleFigures:
+    """Counts in the sample, and estimates for the topic with 95 % intervals (estimate plus or minus error).
+
+    Args:
+        rows: Entries in the sample.
+        population: Entries in the topic.
+        scale: Entries of the topic per sampled entry. A history made of the sample has the topic's rate divided by
+            this.
+        unread: Chosen entries that had disappeared or were unreadable.
+        unreadable: Those of them that existed but were unreadable.
+        delayed: Entries with a due time.
+        undelayed: Entries without a due time: they count as due when they were sent.
+        overdue: Delayed entries that were due before they were sent: they count as due when they were sent.
+        batches: Entries with several messages; each counts as a single entry, due when it was sent.
+        batched_messages: Messages in the batches.
+        timewheel_entries: Entries written by timewheel.
+        native_entries: Sampled timers under the broker's own delay that are not due yet and were not sent by timewheel.
+        native_until_ms: Latest due time of these, UTC milliseconds; None without native timers.
+        of_shadow: Entries beside these rows that the topic's shadow put there, and that are no sends.
+        moved_entries: Entries of timewheel that a relay has moved: they have waited in other topics before.
+        first_publish_ms: Earliest send time of the sample, UTC milliseconds.
+        last_publish_ms: Latest send time of the sample, UTC milliseconds.
+        entries_per_second: Rate of the topic over that span; 0 if the span is 0.
+        delay_mean_ms: Mean delay of all entries, undelayed entries included.
+        delay_mean_error_ms: Error of that mean.
+        delay_p50_ms: Delay not exceeded by half of the entries.
+        delay_p90_ms: Delay not exceeded by nine tenths.
+        delay_p99_ms: Delay not exceeded by 99 of 100.
+        delay_max_ms: Longest delay of the sample; rare longer delays may be missing from the sample.
+        share_error: Error of the share of entries up to any delay, for all delays at once (Dvoretzky-Kiefer-Wolfowitz).
+        law_gaps: Gaps of a subscription by the law, all partitions together, if delays are independent of the time of
+            sending and the rate stays the same: rate times half the mean difference of two delays. Delays that follow
+            the clock ("09:00 next day") leave far fewer gaps; `timewheel plan` sees that, this figure does not. None if
+            the sample reaches less far back than ``delay_p99_ms``: the topic has not filled up yet.
+        law_gaps_error: Error of `law_gaps` from the delays; the rate counts as known. None as above.
+    """
+
+    rows: int
+    population: int
+    scale: float
+    unread: int
+    unreadable: int
+    delayed: int
+    undelayed: int
+    overdue: int
+    batches: int
+    batched_messages: int
+    timewheel_entries: int
+    of_shadow: int
+    moved_entries: int
+    native_entries: int
+    native_until_ms: int | None
+    first_publish_ms: int
+    last_publish_ms: int
+    entries_per_second: float
+    delay_mean_ms: float
+    delay_mean_error_ms: float
+    delay_p50_ms: int
+    delay_p90_ms: int
+    delay_p99_ms: int
+    delay_max_ms: int
+    share_error: float
+    law_gaps: float | None
+    law_gaps_error: float | None
+
+
+def figures_of(sample: Sample) -> SampleFigures:
+    """Compute the figures of a sample."""
+    entries, rows = sample.entries, len(sample.entries)
+    delays_ms = sorted(entry.due_ms - entry.publish_ms for entry in entries)
+    # The error of a sample without replacement shrinks with its fraction of the whole, to 0 for the whole.
+    whole, sends = sample.is_whole, rows * sample.scale
+    finite = sqrt(max(0.0, sends - rows) / max(1.0, sends - 1))
+    mean_ms = sum(delays_ms) / rows
+    half_ms, half_error_ms = half_gini(delays_ms)
+    first_ms, last_ms = entries[0].publish_ms, entries[-1].publish_ms
+    # The earliest and the latest of n values lie (n - 1) / (n + 1) of the whole span apart, on average.
+    span_ms = (last_ms - first_ms) * (1.0 if whole else (rows + 1) / max(1, rows - 1))
+    rate_per_ms = sends / span_ms if span_ms else 0.0
+    longest_ms = _quantile(delays_ms, 0.99)
+    is_steady = shows_full(span_ms, longest_ms)
+    delayed = sum(entry.is_delayed for entry in entries)
+    native_ms = [entry.due_ms for entry in entries if not entry.is_timewheel and entry.due_ms > sample.sampled_at_ms]
+    return SampleFigures(
+        rows=rows,
+        population=sample.population,
+        scale=sample.scale,
+        unread=sample.unread,
+        unreadable=sample.unreadable,
+        delayed=delayed,
+        undelayed=rows - delayed,
+        overdue=sum(entry.is_overdue for entry in entries),
+        batches=sum(entry.batch_messages > 0 for entry in entries),
+        batched_messages=sum(entry.batch_messages for entry in entries),
+        timewheel_entries=sum(entry.is_timewheel for entry in entries),
+        of_shadow=sample.of_shadow,
+        moved_entries=sum(bool(entry.hops) for entry in entries),
+        native_entries=len(native_ms),
+        native_until_ms=max(native_ms, default=None),
+        first_publish_ms=first_ms,
+        last_publish_ms=last_ms,
+        entries_per_second=rate_per_ms * 1_000,
+        delay_mean_ms=mean_ms,
+        delay_mean_error_ms=NORMAL_95 * finite * _standard_error(delays_ms, mean_ms),
+        delay_p50_ms=_quantile(delays_ms, 0.5),
+        delay_p90_ms=_quantile(delays_ms, 0.9),
+        delay_p99_ms=longest_ms,
+        delay_max_ms=delays_ms[-1],
+        share_error=0.0 if whole else min(1.0, sqrt(log(2 / 0.05) / (2 * rows))),
+        law_gaps=rate_per_ms * half_ms if is_steady else None,
+        law_gaps_error=rate_per_ms * NORMAL_95 * finite * half_error_ms if is_steady else None,
+    )
+
+
+def half_gini(ascending: Sequence[float]) -> tuple[float, float]:
+    """Return half of the mean difference of two values, which is the integral of F (1 - F), and its standard error. The
+    values are independent and ascending; the error is that of the mean over each value's own mean difference.
+    """
+    count = len(ascending)
+    if count < 2:
+        return 0.0, 0.0
+    total = sum(ascending)
+    below = accumulate(ascending, initial=0)
+    differences = [
+        (value * index - less + (total - less - value) - value * (count - 1 - index)) / (count - 1)
+        for index, (value, less) in enumerate(zip(ascending, below, strict=False))
+    ]
+    mean = sum(differences) / count
+    return mean / 2, _standard_error(differences, mean)
+
+
+def _standard_error(values: Sequence[float], mean: float) -> float:
+    """Return the standard error of the mean of independent values; 0 for a single value, whose error is unknown."""
+    count = len(values)
+    if count < 2:
+        return 0.0
+    return sqrt(sum((value - mean) ** 2 for value in values) / (count - 1) / count)
+
+
+def _quantile(ascending: Sequence[int], share: float) -> int:
+    """Return the least value that this share of the values does not exceed."""
+    return ascending[max(0, ceil(share * len(ascending)) - 1)]
+
+
+COLUMNS = ("publish_ms", "due_ms", "size_bytes", "key", "topic")
+"""Column names of the planner (`timewheel.spark_planner.history.columns`, which cannot be imported without Spark)."""
+NOTE = b"timewheel.sample"
+"""Key of the file's metadata with the description of the sample, as JSON."""
+FORMAT = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SampledTopic:
+    """Data of the cluster for a plan of a sampled topic: durable subscriptions of users, and the shadow's state."""
+
+    profile: BrokerProfile
+    subscriptions: tuple[str, ...]
+    shadow: str | None = None
+
+
+def sampled_topic(admin: AdminClient, sample: Sample, profile: BrokerProfile) -> SampledTopic:
+    """Read the data of the cluster that a plan for a sampled topic needs.
+
+    Raises:
+        AdminError: The role may not read the topic's stats.
+    """
+    found: set[str] = set()
+    for part in parts_of(sample.topic, sample.partitions):
+        try:
+            stats = admin.topics.stats(part)
+        except AdminMissing:
+            continue  # brokers create a partition at its first use
+        found |= {name for name, own in stats.subscriptions.items() if own.is_durable and is_users(name)}
+    return SampledTopic(profile=profile, subscriptions=tuple(sorted(found)), shadow=shadow_of(admin, sample.topic))
+
+
+def write_sample(
+    sample: Sample,
+    figures: SampleFigures,
+    path: Path,
+    topic: SampledTopic | None = None,
+    *,
+    reached_by: Sequence[str] = (),
+) -> None:
+    """Write a row per entry, in the order of sending, and a description of the sample to the file's metadata. An
+    existing file is replaced. The planner uses the scale in the description as the growth to plan for
+    (`timewheel.spark_planner.history.sampled`).
+
+    Raises:
+        ExtraMissing: pyarrow is not installed.
+        OSError: The file cannot be written.
+    """
+    need_extras("a sample's file", "planner")
+    import pyarrow as pa  # noqa: PLC0415 - an extra: the admin client does without
+    import pyarrow.parquet as pq  # noqa: PLC0415 - as above
+
+    rows = sample.entries
+    note = {
+        "format": FORMAT,
+        "topic": sample.topic,
+        "partitions": sample.partitions,
+        "seed": sample.seed,
+        "sampled_at_ms": sample.sampled_at_ms,
+        **asdict(figures),
+        **({} if topic is None else asdict(topic)),
+        "reached_by": list(reached_by),
+    }
+    types = (pa.int64(), pa.int64(), pa.int64(), pa.string(), pa.string())
+    fields = [pa.field(name, kind, nullable=name == "key") for name, kind in zip(COLUMNS, types, strict=True)]
+    values = [
+        pa.array([row.publish_ms for row in rows], pa.int64()),
+        pa.array([row.due_ms for row in rows], pa.int64()),
+        pa.array([row.size_bytes for row in rows], pa.int64()),
+        pa.array([row.key for row in rows], pa.string()),
+        pa.array([sample.topic] * len(rows), pa.string()),
+    ]
+    schema = pa.schema(fields, metadata={NOTE: json.dumps(note).encode()})
+    pq.write_table(pa.table(values, schema=schema), str(path), compression="zstd")

@@ -21,10 +21,10 @@ if TYPE_CHECKING:
     from timewheel.consumers import BaseConsumer, LatenessCounts
     from timewheel.core.plan import Plan
     from timewheel.inspect.gaps import GapSnapshot
-    from timewheel.inspect.gaps.log import GapHistory
+    from timewheel.inspect.gaps.snapshot import GapHistory
     from timewheel.inspect.status import Status
-    from timewheel.relay.status import PartitionStatus, RelayStatus
-    from timewheel.shadow.status import ShadowStatus
+    from timewheel.relay.relay import PartitionStatus, RelayStatus
+    from timewheel.shadow.shadow import ShadowStatus
 
 Kind = Literal["counter", "gauge", "histogram"]
 By = Literal["producer", "consumer", "relay", "shadow", "events", "exporter"]
@@ -309,7 +309,7 @@ def samples_of(table: Table, source: object, *labels: str) -> Iterator[Sample]:
 
 def of_consumer(consumer: BaseConsumer, lateness: LatenessCounts) -> Iterator[Sample]:
     """Yield the samples of a consumer that measures lateness."""
-    from timewheel.consumers.lateness import BOUNDS_MS  # noqa: PLC0415 - a process without consumers does not load them
+    from timewheel.consumers.counts import BOUNDS_MS  # noqa: PLC0415 - a process without consumers does not load them
 
     labels = (consumer.plan.due_topic, consumer.subscription)
     yield Sample(CONSUMER_READY, labels, consumer.ready)

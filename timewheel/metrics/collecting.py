@@ -36,8 +36,8 @@ if TYPE_CHECKING:
     from timewheel.hooks import Event
     from timewheel.producers import AsyncDelayedProducer, DelayedProducer
     from timewheel.relay import Relay
-    from timewheel.relay.registry import RelayLike
-    from timewheel.shadow.status import ShadowStatus
+    from timewheel.relay.service import RelayLike
+    from timewheel.shadow.shadow import ShadowStatus
 
 Producer = TypeVar("Producer", bound="DelayedProducer | AsyncDelayedProducer")
 Consumer = TypeVar("Consumer", bound="BaseConsumer")

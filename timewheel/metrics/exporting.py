@@ -14,9 +14,9 @@ from timewheel.core.errors import TimewheelError
 from timewheel.events import SnapshotFailed
 from timewheel.inspect.errors import NoSuchTarget
 from timewheel.inspect.gaps import inspect_gaps, topics_of
-from timewheel.inspect.gaps.log import GapHistory
-from timewheel.inspect.gaps.snapshot import DEFAULT_AT_ONCE
+from timewheel.inspect.gaps.snapshot import GapHistory
 from timewheel.inspect.profile import limit_of
+from timewheel.inspect.reader import AT_ONCE
 from timewheel.inspect.status import status_of
 from timewheel.metrics import catalogue as told
 from timewheel.metrics.catalogue import PLAN, Sample, families, of_snapshot, samples_of
@@ -61,7 +61,7 @@ class Exporter(Collector):
         gap_limit: int | None = None,
         most: int = DEFAULT_LIMIT,
         reads: int = DEFAULT_READS,
-        at_once: int = DEFAULT_AT_ONCE,
+        at_once: int = AT_ONCE,
         hooks: tuple[Hook, ...] | None = None,
     ) -> None:
         self._admin = admin

@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from timewheel.broker.admin.client import AdminClient
-from timewheel.broker.admin.internals import TERMINATED
+from timewheel.broker.admin.stats import TERMINATED
 from timewheel.client.hooks import Hooks
 from timewheel.core.clock import Clock, pause
 from timewheel.core.durations import MINUTE_MS, SECOND_MS
@@ -33,7 +33,7 @@ from timewheel.core.plan import Calendar, Plan
 from timewheel.core.plurals import counted
 from timewheel.events import CalendarRollFailed, CalendarTopicDeleted, CalendarTopicStuck
 from timewheel.hooks import Hook
-from timewheel.provision.leaving import delete_once_left
+from timewheel.provision.former_topics import delete_once_left
 from timewheel.provision.provisioning import Report, ensure
 
 MAX_TRANSITIONS = 4
@@ -59,14 +59,9 @@ class Stage(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LifeState:
-    """State of a calendar topic as the broker reports it, all partitions together.
+    """State of a calendar topic as the broker reports it: entries on disk, and backlogs by subscription.
 
-    Args:
-        interval: The topic's interval.
-        terminated: True if every existing partition refuses sends.
-        entries: Entries on disk.
-        backlog: Unacknowledged entries by subscription, summed over partitions.
-        complete: Subscriptions that exist on every existing partition.
+    It is terminated, and a subscription complete, if that is so on every existing partition.
     """
 
     interval: CalendarTopic
@@ -77,13 +72,8 @@ class LifeState:
 
 
 def stage_of(state: LifeState, subscriptions: Sequence[str], now_ms: int, grace_ms: int) -> Stage:
-    """Decide the stage of a calendar topic, and so the next action.
-
-    Args:
-        state: State of the topic, read *after* its termination, if any: a backlog of 0 before that can still grow.
-        subscriptions: Subscriptions of the plan.
-        now_ms: Present time, UTC milliseconds.
-        grace_ms: Time after the interval's end, for clocks that differ and sends in flight.
+    """Decide the stage of a calendar topic, and so the next action. The state is read *after* the topic's termination,
+    if any: a backlog of 0 before that can still grow.
     """
     if now_ms < state.interval.end_ms + grace_ms:
         return Stage.OPEN
@@ -104,14 +94,7 @@ def grace_ms(plan: Plan) -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetiredTopic:
-    """A passed topic, after a roll.
-
-    Args:
-        topic: Full name.
-        stage: Present stage.
-        backlog: Remaining backlog by subscription.
-        note: Reason why the topic is not further; empty if nothing is wrong.
-    """
+    """A passed topic after a roll, with the reason why it is not further; empty if nothing is wrong."""
 
     topic: str
     stage: Stage
@@ -188,7 +171,10 @@ def _retire(admin: AdminClient, plan: Plan, interval: CalendarTopic, now_ms: int
                 admin.topics.terminate(topic)
                 continue
             if stage is Stage.DRAINED and not dry_run:
-                return _delete(admin, topic)
+                if delete_once_left(admin, [topic]):
+                    return RetiredTopic(topic=topic, stage=Stage.DELETED, backlog={})
+                note = "drained, and clients are still connected: it is deleted once they have gone"
+                return RetiredTopic(topic=topic, stage=stage, backlog={}, note=note)
             return RetiredTopic(topic=topic, stage=stage, backlog=backlog)
     except AdminMissing:
         return RetiredTopic(topic=topic, stage=Stage.DELETED, backlog={}, note="another process removed it")
@@ -197,13 +183,6 @@ def _retire(admin: AdminClient, plan: Plan, interval: CalendarTopic, now_ms: int
     except AdminError as error:
         return RetiredTopic(topic=topic, stage=stage, backlog=backlog, note=f"{error}; tried again at the next roll")
     return RetiredTopic(topic=topic, stage=stage, backlog=backlog, note="the broker does not keep it terminated")
-
-
-def _delete(admin: AdminClient, topic: str) -> RetiredTopic:
-    if delete_once_left(admin, [topic]):
-        return RetiredTopic(topic=topic, stage=Stage.DELETED, backlog={})
-    note = "drained, and clients are still connected: it is deleted once they have gone"
-    return RetiredTopic(topic=topic, stage=Stage.DRAINED, backlog={}, note=note)
 
 
 def _life_state(admin: AdminClient, interval: CalendarTopic) -> LifeState:

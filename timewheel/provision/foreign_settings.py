@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from timewheel.broker.admin.namespaces import NamespacePolicies
+from timewheel.broker.admin.client import NamespacePolicies
 from timewheel.broker.admin.policies import SUBSCRIPTION_EXPIRY_MIN, DelayedDelivery
 from timewheel.broker.admin.stats import TopicStats
 from timewheel.core.durations import SECOND_MS, format_duration, spelled
@@ -46,12 +46,7 @@ class Finding:
 
 
 def namespace_findings(policies: NamespacePolicies, broker: Mapping[str, str] | None) -> tuple[Finding, ...]:
-    """Find the effects of a namespace on its topics that no topic policy overrides (broker-facts: policies-of-topics).
-
-    Args:
-        policies: Policies of a namespace that contains topics of the plan.
-        broker: The broker's settings; None if they may not be read.
-    """
+    """Find effects of a namespace on its topics that no topic policy overrides (broker-facts: policies-of-topics)."""
     findings: list[Finding] = []
     expiry_min = policies.get(SUBSCRIPTION_EXPIRY_MIN)
     by = "its"
@@ -59,25 +54,17 @@ def namespace_findings(policies: NamespacePolicies, broker: Mapping[str, str] | 
         expiry_min = int((broker or {}).get("subscriptionExpirationTimeMinutes", "0"))
         by = "the broker's"
     if expiry_min > 0:
-        findings.append(
-            Finding(
-                level="error",
-                where=policies.namespace,
-                problem=f"{by} subscription expiry removes a subscription, with its backlog, once no consumer has been "
-                f"connected for {expiry_min} min; no policy of the topic overrides it",
-                remedy=pulsar_admin("namespaces", "set-subscription-expiration-time", policies.namespace, "-t", 0),
-            )
+        problem = (
+            f"{by} subscription expiry removes a subscription, with its backlog, once no consumer has been connected "
+            f"for {expiry_min} min; no policy of the topic overrides it"
         )
-    if len(policies.replication_clusters) > 1:
+        remedy = pulsar_admin("namespaces", "set-subscription-expiration-time", policies.namespace, "-t", 0)
+        findings.append(Finding(level="error", where=policies.namespace, problem=problem, remedy=remedy))
+    if policies.is_replicated:
         clusters = ", ".join(policies.replication_clusters)
-        findings.append(
-            Finding(
-                level="warning",
-                where=policies.namespace,
-                problem=f"it is replicated ({clusters}): a relay in each cluster would forward every timer",
-                remedy="give the plan a holding_namespace of its own that is not replicated",
-            )
-        )
+        problem = f"it is replicated ({clusters}): a relay in each cluster would forward every timer"
+        remedy = "give the plan a holding_namespace of its own that is not replicated"
+        findings.append(Finding(level="warning", where=policies.namespace, problem=problem, remedy=remedy))
     return tuple(findings)
 
 
@@ -87,11 +74,6 @@ def native_timer_findings(
     """Find timers that wait in a due topic before its plan is applied for the first time: the plan moves none of them.
 
     Later on, some timers always wait in the due topic, for the last part of their delay.
-
-    Args:
-        spec: The due topic.
-        parts: Stats of its partitions.
-        broker: The broker's settings; None if they may not be read.
     """
     each = [max((own.delayed - own.stale_entries for own in part.subscriptions.values()), default=0) for part in parts]
     delayed = sum(each)
@@ -113,47 +95,29 @@ def native_timer_findings(
 
 
 def delayed_delivery_findings(spec: TopicSpec, found: DelayedDelivery, tick_ms: int) -> tuple[Finding, ...]:
-    """Find the effects of a topic's delayed-delivery settings on timers that wait under the broker's delay.
-
-    Args:
-        spec: A topic with delayed delivery.
-        found: Settings in force, from the topic, its namespace or the broker.
-        tick_ms: Tick of the plan.
-    """
+    """Find the effects of a topic's delayed-delivery settings on timers that wait under the broker's delay."""
     remedy = set_delayed_delivery(spec.name, found)
     if not found.active:
         problem = "delayed delivery is off: every timer is delivered at once"
         return (Finding(level="error", where=spec.name, problem=problem, remedy=remedy),)
     findings: list[Finding] = []
-    if 0 < found.max_delay_ms < spec.longest_stay_ms:
-        findings.append(
-            Finding(
-                level="error",
-                where=spec.name,
-                problem=f"the broker takes delays up to {format_duration(found.max_delay_ms)}, "
-                f"and timers wait here up to {spelled(spec.longest_stay_ms)}: their sends would be refused",
-                remedy=remedy,
-            )
+    if found.refuses(spec.longest_stay_ms):
+        longest, stay = format_duration(found.max_delay_ms), spelled(spec.longest_stay_ms)
+        problem = (
+            f"the broker takes delays up to {longest}, and timers wait here up to {stay}: their sends would be refused"
         )
+        findings.append(Finding(level="error", where=spec.name, problem=problem, remedy=remedy))
     if found.tick_ms != tick_ms:
-        findings.append(
-            Finding(
-                level="warning",
-                where=spec.name,
-                problem=f"the broker's tick is {found.tick_ms} ms, the plan says {tick_ms} ms: "
-                "the lead is too short or needlessly long",
-                remedy=f'write tick = "{format_duration(found.tick_ms)}" in the plan',
-            )
-        )
+        problem = f"the broker's tick is {found.tick_ms} ms, the plan says {tick_ms} ms: "
+        problem += "the lead is too short or needlessly long"
+        remedy = f'write tick = "{format_duration(found.tick_ms)}" in the plan'
+        findings.append(Finding(level="warning", where=spec.name, problem=problem, remedy=remedy))
     return tuple(findings)
 
 
 def unacknowledged_findings(spec: TopicSpec, max_unacked: int) -> tuple[Finding, ...]:
-    """Find a limit on a consumer's unacknowledged messages that is too low for the timers that it holds until due.
-
-    Args:
-        spec: A due topic.
-        max_unacked: ``maxUnackedMessagesPerConsumer`` in force, from topic, namespace or broker; 0: no limit.
+    """Find a limit on a consumer's unacknowledged messages that is too low for the timers that it holds until due. A
+    limit of 0 means none.
     """
     if max_unacked == 0 or max_unacked >= DEFAULT_MAX_HELD * HELD_SHARE:
         return ()
@@ -171,47 +135,34 @@ def unacknowledged_findings(spec: TopicSpec, max_unacked: int) -> tuple[Finding,
 def producer_name_findings(spec: TopicSpec, names: int, broker: Mapping[str, str] | None) -> tuple[Finding, ...]:
     """Find topics whose broker is about to forget producer names, and with them the sequence ids that it stored
     (broker-facts: forgotten-names).
-
-    Args:
-        spec: A topic with deduplication.
-        names: Names that the broker remembers of the topic's fullest partition.
-        broker: The broker's settings; None if they may not be read.
     """
     limit = int((broker or {}).get("brokerDeduplicationMaxNumberOfProducers", DEFAULT_PRODUCER_NAMES))
     if names < limit * FULL_SHARE:
         return ()
-    return (
-        Finding(
-            level="warning",
-            where=spec.name,
-            problem=f"{names:,} producers' names are remembered of a partition, of {limit:,}: past that the broker "
-            "forgets some, and may store a hop twice",
-            remedy="find the client that keeps opening producers; an unload of the topic lets it forget those that "
-            "are gone (not on 4.0.7), or raise brokerDeduplicationMaxNumberOfProducers",
-        ),
+    problem = (
+        f"{names:,} producers' names are remembered of a partition, of {limit:,}: past that the broker forgets some, "
+        "and may store a hop twice"
     )
+    remedy = (
+        "find the client that keeps opening producers; an unload of the topic lets it forget those that are gone (not "
+        "on 4.0.7), or raise brokerDeduplicationMaxNumberOfProducers"
+    )
+    return (Finding(level="warning", where=spec.name, problem=problem, remedy=remedy),)
 
 
 def relay_count_findings(spec: TopicSpec, relays: int, target: str = "PLAN") -> tuple[Finding, ...]:
-    """Find tiers read by more relays than useful, if every consumer has a relay of its own.
-
-    Args:
-        spec: A tier that relays read, of a plan with embedded relays.
-        relays: Number of relays connected to a partition.
-        target: The user's name for the plan.
-    """
+    """Find tiers read by more relays than useful, if every consumer has a relay of its own."""
     if relays < MANY_RELAYS:
         return ()
-    return (
-        Finding(
-            level="warning",
-            where=spec.name,
-            problem=f"{relays} relays read each partition, and one of them works: the others keep threads and "
-            "connections, and each one that comes or goes may move partitions to another",
-            remedy='write relay = "service" in the plan and run two or three of '
-            f"{timewheel_command('relay', 'run', target)}, before the consumers are deployed with it",
-        ),
+    problem = (
+        f"{relays} relays read each partition, and one of them works: the others keep threads and connections, and "
+        "each one that comes or goes may move partitions to another"
     )
+    remedy = (
+        f'write relay = "service" in the plan and run two or three of {timewheel_command("relay", "run", target)}, '
+        "before the consumers are deployed with it"
+    )
+    return (Finding(level="warning", where=spec.name, problem=problem, remedy=remedy),)
 
 
 def foreign_subscriptions(spec: TopicSpec, subscriptions: Mapping[int, frozenset[str]]) -> tuple[Finding, ...]:
@@ -237,12 +188,7 @@ def foreign_subscriptions(spec: TopicSpec, subscriptions: Mapping[int, frozenset
 
 
 def set_delayed_delivery(topic: str, found: DelayedDelivery) -> str:
-    """Return the command that enables delayed delivery without a bound on the delay; a tick of whole seconds is kept.
-
-    Args:
-        topic: Full name.
-        found: Settings in force.
-    """
+    """Return the command that enables delayed delivery without a bound on delays; a tick of whole seconds is kept."""
     seconds, rest_ms = divmod(found.tick_ms, SECOND_MS)
     # Without -t the command sets a tick of a second. Without -md it sets no bound; older versions do not know -md.
     tick = () if rest_ms else ("-t", f"{seconds}s")

@@ -152,11 +152,6 @@ def steps_for(spec: TopicSpec, state: TopicState, *, grow: bool = False) -> tupl
     position: messages that other subscriptions have handled are not for it. Policies follow, since their absence takes
     a minute or more to do harm.
 
-    Args:
-        spec: The topic according to the plan.
-        state: State of the topic.
-        grow: Permit raising the number of partitions.
-
     Raises:
         TopologyError: The topic exists, and cannot be changed into the form that the plan needs.
     """
@@ -188,12 +183,7 @@ def steps_for(spec: TopicSpec, state: TopicState, *, grow: bool = False) -> tupl
 
 
 def policy_steps(spec: TopicSpec, policies: Mapping[Policy[Any], Any]) -> tuple[SetPolicy, ...]:
-    """Return the steps that set the policies that a topic must set itself.
-
-    Args:
-        spec: The topic according to the plan.
-        policies: Policies set on the topic.
-    """
+    """Return the steps that set the policies that a topic must set itself."""
     return tuple(
         SetPolicy(topic=spec.name, policy=policy, value=value)
         for policy, value in wanted_policies(spec)
@@ -202,43 +192,31 @@ def policy_steps(spec: TopicSpec, policies: Mapping[Policy[Any], Any]) -> tuple[
 
 
 def _check_form(spec: TopicSpec, partitions: int, *, grow: bool) -> None:
-    if partitions == spec.partitions:
+    if partitions == spec.partitions or (grow and 0 < partitions < spec.partitions):
         return
+    has, into = f"has {partitions_in_words(partitions)}, the plan says", "a broker cannot change the one into the other"
+    write = f"write partitions = {partitions} in the plan"
     if spec.partitions == 0:
-        raise TopologyError(
-            spec.name,
-            f"has {partitions_in_words(partitions)}, the plan says partitions = 0, and a broker cannot change the one "
-            "into the other",
-            f"write partitions = {partitions} in the plan",
+        problem, remedy = f"{has} partitions = 0, and {into}", write
+    elif partitions == 0 and not spec.is_own:
+        problem = f"exists without partitions, the plan says partitions = {spec.partitions}, and {into}"
+        remedy = f"{write}, or give it another due_topic"
+    elif partitions == 0:
+        problem = "exists without partitions, and the relay and its takeover need them, be it one"
+        remedy = "let its consumers drain it and delete it, or give the plan another due_topic"
+    elif partitions > spec.partitions:
+        problem = f"{has} {spec.partitions}, and they cannot be taken away"
+        remedy = write + (", if its due topic has as many; else drain it and delete it" if spec.is_own else "")
+    else:
+        problem = (
+            f"{has} {spec.partitions}; growing moves keys to other partitions, and processes with the old plan do not "
+            "see the new partitions"
         )
-    if partitions == 0 and not spec.is_own:
-        raise TopologyError(
-            spec.name,
-            f"exists without partitions, the plan says partitions = {spec.partitions}, and a broker cannot change the "
-            "one into the other",
-            "write partitions = 0 in the plan, or give it another due_topic",
+        remedy = (
+            f"{write}, or grow it on purpose (timewheel topics ensure PLAN --grow) and restart consumers, then relays, "
+            "then producers"
         )
-    if partitions == 0:
-        raise TopologyError(
-            spec.name,
-            "exists without partitions, and the relay and its takeover need them, be it one",
-            "let its consumers drain it and delete it, or give the plan another due_topic",
-        )
-    if partitions > spec.partitions:
-        raise TopologyError(
-            spec.name,
-            f"has {partitions_in_words(partitions)}, the plan says {spec.partitions}, and they cannot be taken away",
-            f"write partitions = {partitions} in the plan"
-            + (", if its due topic has as many; else drain it and delete it" if spec.is_own else ""),
-        )
-    if partitions < spec.partitions and not grow:
-        raise TopologyError(
-            spec.name,
-            f"has {partitions_in_words(partitions)}, the plan says {spec.partitions}; growing moves keys to other "
-            "partitions, and processes with the old plan do not see the new partitions",
-            f"write partitions = {partitions} in the plan, or grow it on purpose "
-            "(timewheel topics ensure PLAN --grow) and restart consumers, then relays, then producers",
-        )
+    raise TopologyError(spec.name, problem, remedy)
 
 
 def partitions_in_words(number: int) -> str:

@@ -86,13 +86,7 @@ def note(admin: AdminClient, topic: str, provided: Provisioned) -> None:
 
 
 def provided(plan: Plan, noted: Provisioned | None, listed: Sequence[str]) -> Provisioned:
-    """Return the record for a provisioned plan; a namespace without topics of the plan is dropped.
-
-    Args:
-        plan: The plan with all known former namespaces.
-        noted: The present record.
-        listed: All topics of its namespaces.
-    """
+    """Return the record for a provisioned plan; a namespace without topics of the plan is dropped."""
     due = namespace_of(plan.due_topic)
     prefixes = tuple(f"{prefix}." for prefix in Names(plan).own_prefixes)
     in_use = {namespace_of(name) for name in listed if name.startswith(prefixes)}
@@ -114,12 +108,6 @@ def same_revision(plan: Plan, topic: str, noted: Provisioned | None, target: str
     """Find that a due topic was provisioned last by another plan of the same revision: nothing tells the two apart.
 
     Records by another version of the routing code are not compared: an upgrade changes the fingerprint of every plan.
-
-    Args:
-        plan: The plan.
-        topic: The due topic.
-        noted: The record of the due topic.
-        target: The user's name for the plan.
     """
     own = routing_of(plan)
     if noted is None or noted.revision != plan.revision or noted.routing == own:
@@ -141,12 +129,6 @@ def same_revision(plan: Plan, topic: str, noted: Provisioned | None, target: str
 def refuse_older(plan: Plan, topic: str, noted: Provisioned | None, target: str = "PLAN") -> None:
     """Refuse a plan that is older than the plan by which a due topic was provisioned last: its topics may be removed,
     and timers sent into them would have to be drained again.
-
-    Args:
-        plan: The plan.
-        topic: The due topic.
-        noted: The record of the due topic.
-        target: The user's name for the plan.
 
     Raises:
         TopologyError: The plan is older.

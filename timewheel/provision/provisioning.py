@@ -11,16 +11,15 @@ from typing import Any, TypeVar
 from tenacity import wait_random
 
 from timewheel.broker.admin.client import AdminClient
+from timewheel.broker.admin.http import attempts
 from timewheel.broker.admin.parts import loaded_parts, producer_names
 from timewheel.broker.admin.policies import DELAYED_DELIVERY, MAX_UNACKED_PER_CONSUMER
-from timewheel.broker.admin.retrying import attempts
 from timewheel.core.clock import pause
 from timewheel.core.errors import AdminDenied, AdminError, AdminMissing, TopologyError
 from timewheel.core.escapes import pulsar_admin
-from timewheel.core.former_topics import UndrainedTopics
 from timewheel.core.names import RELAY_SUBSCRIPTION, namespace_of, partition_of, partition_topic, parts_of
 from timewheel.core.plan import Plan, Tiered
-from timewheel.core.topology import TopicSpec, topology
+from timewheel.core.topology import TopicSpec, UndrainedTopics, topology
 from timewheel.provision.foreign_settings import (
     Finding,
     delayed_delivery_findings,
@@ -31,8 +30,7 @@ from timewheel.provision.foreign_settings import (
     relay_count_findings,
     unacknowledged_findings,
 )
-from timewheel.provision.former_findings import findings_of, left_behind, remedy_for
-from timewheel.provision.former_topics import former_names, look_into
+from timewheel.provision.former_topics import findings_of, former_names, left_behind, look_into, remedy_for
 from timewheel.provision.provision_steps import (
     CreateMissedPartitions,
     CreateNamespace,
@@ -177,11 +175,7 @@ def ensure(
 
 
 def _names_in(admin: AdminClient, namespace: str, *, create: bool) -> frozenset[str] | None:
-    """List all topics of a namespace, partitions by name; None if the namespace is missing and may be created.
-
-    Raises:
-        TopologyError: The tenant is missing, or the namespace is missing and may not be created.
-    """
+    """List all topics of a namespace, partitions by name; None if the namespace is missing and may be created."""
     tenant = namespace.partition("/")[0]
     with _explained(f"looking into namespace {namespace}"):
         try:
@@ -264,9 +258,6 @@ def _apply(admin: AdminClient, step: Step) -> None:
 def _set_policies(admin: AdminClient, topic: str, steps: Sequence[SetPolicy]) -> None:
     """Set policies one after another, each read back before the next, until all of them hold (broker-facts:
     policies-set-side-by-side).
-
-    Raises:
-        TopologyError: A policy does not hold, although it was set several times.
     """
     left = list(steps)
     for turn in range(1, POLICY_TURNS + 1):

@@ -16,11 +16,6 @@ def shadow_commands(topic: str, shadow: str | None = None, reached_by: Sequence[
 
     Empty if no shadow is possible, as for timewheel's own topics, or if the topic has a shadow already: the name of its
     plan file is unknown.
-
-    Args:
-        topic: Full name of a whole topic.
-        shadow: Desired state of its shadow; None without a shadow.
-        reached_by: Options by which a command connects to the cluster.
     """
     if shadow is not None or is_own(topic) or is_lone_partition(topic):
         return ()

@@ -13,9 +13,8 @@ import pulsar
 
 from timewheel.client.cancellation_log import PACK_PROPERTY, CancellationLog
 from timewheel.client.hooks import Hooks
-from timewheel.client.own_numbers import own_numbers
 from timewheel.client.results import Outcome, cause_of, outcome_of_result
-from timewheel.client.surface import ClientLike
+from timewheel.client.surface import ClientLike, own_numbers
 from timewheel.core.cancellations import packs
 from timewheel.core.clock import Clock
 from timewheel.core.names import CANCELLATIONS_SUBSCRIPTION, partition_topic
@@ -32,24 +31,14 @@ JOIN_TIMEOUT_MS = 5_000
 
 
 def is_worth_it(loose: int, live: int) -> bool:
-    """True if the log is to be packed, so that at most half of it is read in vain.
-
-    Args:
-        loose: Cancellations in the log outside packs.
-        live: Cancellations that are still in force.
+    """True if a log is to be packed, so that at most half of it is read in vain: by its cancellations outside packs,
+    and those still in force.
     """
     return loose > max(LEAST_LOOSE, 2 * live)
 
 
 class CancellationCompactor:
-    """Packs a plan's log, on its own thread; any number of processes may have a compactor.
-
-    Args:
-        client: The user's `pulsar.Client`.
-        log: The log, read by this process, begun and ended by others.
-        clock: Source of time.
-        hooks: Receive an event when it was packed, and when it could not be.
-    """
+    """Packs a plan's log on its own thread; any number of processes may have one. The log is begun by others."""
 
     def __init__(self, client: ClientLike, log: CancellationLog, clock: Clock, hooks: Hooks) -> None:
         self._client = client
@@ -97,11 +86,7 @@ class CancellationCompactor:
 
 
 def compact(client: ClientLike, log: CancellationLog) -> int | None:
-    """Pack a log now.
-
-    Args:
-        client: A client.
-        log: A plan's log, being read.
+    """Pack a plan's log that is being read, now.
 
     Returns:
         Number of cancellations that are still in force; None if another compactor is packing, or the log could not be

@@ -5,36 +5,121 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Callable, Iterator, Sequence
-from types import TracebackType
+from dataclasses import asdict, dataclass
 from typing import Any, Self
 
-from timewheel.client.alarms import Alarms
 from timewheel.client.cancellation_log import CancellationLog
-from timewheel.client.hooks import Hooks
-from timewheel.client.partitioned import unpartitioned_problem
+from timewheel.client.hooks import Alarms, Hooks
 from timewheel.client.process import EXIT_MS, ProcessGuard, end_at_exit, has_ended
-from timewheel.client.reaching import reaching
+from timewheel.client.reaching import reaching, unpartitioned_problem
 from timewheel.client.surface import ClientLike
 from timewheel.core.arguments import check_client_and_plan
 from timewheel.core.clock import Clock, SystemClock
 from timewheel.core.errors import ClientMisuse, TopologyError
-from timewheel.core.former_topics import FormerTopic
 from timewheel.core.grouping import default_linger_ms
 from timewheel.core.names import Names, partition_of
 from timewheel.core.plan import Plan
 from timewheel.core.plurals import counted
 from timewheel.core.rng import Random, system_random
 from timewheel.core.routing import Router
-from timewheel.core.topology import HoldingTopic, Topology, entrances_of, topology
+from timewheel.core.topology import FormerTopic, HoldingTopic, Topology, entrances_of, topology
 from timewheel.hooks import Hook
 from timewheel.relay.compactor import CancellationCompactor
 from timewheel.relay.driver.former_topic_drainer import FormerTopicDrainer
-from timewheel.relay.driver.handle import AT_REST, WORKING, Handle
-from timewheel.relay.driver.memory import MEMORY_BYTES, Memory
-from timewheel.relay.driver.partition import Partition
-from timewheel.relay.driver.partition_workers import PartitionWorkers
-from timewheel.relay.driver.source import JournalGate, Source, Tools
-from timewheel.relay.status import PartitionStatus, RelayStatus
+from timewheel.relay.driver.partition import Partition, PartitionWorkers
+from timewheel.relay.driver.source import (
+    AT_REST,
+    MEMORY_BYTES,
+    WORKING,
+    Handle,
+    JournalGate,
+    Memory,
+    PartitionState,
+    Source,
+    Tools,
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionStatus:
+    """The status of a partition of a holding topic, at a moment in time.
+
+    Args:
+        topic: Full name of the partition.
+        state: State of its relay.
+        connected: Whether its consumer is connected to the broker; a slot at rest has no consumer and needs none.
+        alive: Whether its thread had a recent heartbeat; a stuck thread cannot report itself (broker-facts:
+            lost-hosts-stuck-threads).
+        head_release_ms: Release time of the held head, UTC milliseconds; None without a held head.
+        newest_release_ms: Release time of the newest message in flight, the head or a message under way; None if there
+            is none. Its age is the lag of the relay, also while no head is held.
+        in_flight: Hops under way.
+        in_flight_bytes: Their payloads and properties.
+        forwarded: Hops on time.
+        late: Hops by the late lane, after an outage.
+        dead: Messages moved to the dead-letter topic.
+        refiled: Timers in a ring that were moved to the tail of their slot.
+        dropped: Timers not moved on, since they were cancelled or replaced.
+        skipped: Messages received again after a reload.
+        deduplicated: Sends that the broker dropped as duplicates.
+        jumps: Times that readable messages were left out: processed by others, or given to others first.
+        failures: Subscriptions given up and begun anew.
+        entries: Entries that brokers have stored for it; a group of hops is a single entry.
+        reason: Reason why it last began anew; None if it never did.
+    """
+
+    topic: str
+    state: PartitionState
+    connected: bool
+    alive: bool
+    head_release_ms: int | None
+    newest_release_ms: int | None
+    in_flight: int
+    in_flight_bytes: int
+    forwarded: int
+    late: int
+    dead: int
+    refiled: int
+    dropped: int
+    skipped: int
+    deduplicated: int
+    jumps: int
+    failures: int
+    entries: int
+    reason: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RelayStatus:
+    """The status of a relay at a moment in time.
+
+    Args:
+        relay_id: Id of the relay.
+        ready: Whether every partition is subscribed and connected (for a ring's slots: their keeper has checked them
+            and is alive), none is stuck, and no topic is unreadable.
+        partitions: Status of each partition of the plan's holding topics, and of earlier plans' topics that it drains.
+        unreadable: Topics of earlier plans in which timers wait, and that it cannot drain: see the event
+            ``relay_former_topic_unreadable``.
+    """
+
+    relay_id: str
+    ready: bool
+    partitions: tuple[PartitionStatus, ...]
+    unreadable: tuple[str, ...] = ()
+
+    def total(self, count: str) -> int:
+        """Return the sum of a counter over all partitions, by its name."""
+        return sum(getattr(partition, count) for partition in self.partitions)
+
+    def story(self) -> dict[str, Any]:
+        """Return the status for JSON."""
+        return {
+            "relay_id": self.relay_id,
+            "ready": self.ready,
+            "unreadable": list(self.unreadable),
+            "partitions": [{**asdict(partition), "state": partition.state.value} for partition in self.partitions],
+        }
+
 
 MAX_IN_FLIGHT = 4_000
 """Four groups of hops: one gathers while others are under way."""
@@ -223,7 +308,10 @@ class Relay:
             self._started
             and not self._stopped
             and not self._unreadable()
-            and all(_is_well(partition.handle, alive_since_ms) for partition in self._partitions())
+            and all(
+                handle.state in WORKING and _is_alive(handle, alive_since_ms) and handle.connected
+                for handle in (partition.handle for partition in self._partitions())
+            )
             and all(workers.is_looked_after(alive_since_ms) for workers in self._workers_of())
         )
 
@@ -250,9 +338,7 @@ class Relay:
     def __enter__(self) -> Self:
         return self.start()
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.stop()
 
     def _workers_of(self) -> tuple[PartitionWorkers, ...]:
@@ -324,15 +410,9 @@ def _is_alive(handle: Handle, alive_since_ms: int) -> bool:
     return handle.state in AT_REST or handle.heartbeat_ms > alive_since_ms
 
 
-def _is_well(handle: Handle, alive_since_ms: int) -> bool:
-    return handle.state in WORKING and _is_alive(handle, alive_since_ms) and handle.connected
-
-
 def _status_of(partition: Partition, alive_since_ms: int) -> PartitionStatus:
     handle = partition.handle
-    counts, moving = handle.counts, partition.moving
-    if handle.state in AT_REST:
-        moving = None
+    moving = None if handle.state in AT_REST else partition.moving
     return PartitionStatus(
         topic=partition.source.name,
         state=handle.state,
@@ -342,15 +422,6 @@ def _status_of(partition: Partition, alive_since_ms: int) -> PartitionStatus:
         newest_release_ms=None if moving is None else moving.newest_release_ms,
         in_flight=handle.in_flight,
         in_flight_bytes=0 if moving is None or handle.consumer is None else moving.in_flight_bytes,
-        forwarded=counts.forwarded,
-        late=counts.late,
-        dead=counts.dead,
-        refiled=counts.refiled,
-        dropped=counts.dropped,
-        skipped=counts.skipped,
-        deduplicated=counts.deduplicated,
-        jumps=counts.jumps,
-        failures=counts.failures,
-        entries=counts.entries,
+        **asdict(handle.counts),
         reason=handle.reason,
     )

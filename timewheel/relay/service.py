@@ -3,51 +3,289 @@
 from __future__ import annotations
 
 import faulthandler
+import json
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from types import TracebackType
-from typing import Self
+from typing import Any, Protocol
 
+from timewheel.client.hooks import Hooks
 from timewheel.core.clock import Clock, SystemClock
-from timewheel.relay.readiness import ReadyFile, Reported, health_pages, reported_of
-from timewheel.relay.registry import RelayLike, RelayRegistry, stop_all
-from timewheel.relay.relay import DRAIN_MS
-from timewheel.relay.reloading import Reloading
-from timewheel.relay.status import RelayStatus
-from timewheel.serving import HttpServer, Page
+from timewheel.core.errors import PlanError
+from timewheel.core.names import Names
+from timewheel.core.plan import Plan
+from timewheel.core.plan_files import PlanChanges, PlanFiles, PlanTexts, plan_changes
+from timewheel.events import (
+    RelayNamespaceDropped,
+    RelayPlanDropped,
+    RelayPlanNotStarted,
+    RelayPlansChanged,
+    RelayPlansRefused,
+)
+from timewheel.hooks import Hook
+from timewheel.relay.relay import DRAIN_MS, RelayStatus
+from timewheel.serving import JSON, LIVE_PATH, READY_PATH, Answer, HttpServer, Page
+
+Reported = tuple[bool, Mapping[str, Any]]
+"""True if all is well; and the details, for JSON."""
+
+
+def reported_of(stories: Sequence[Mapping[str, Any]]) -> Reported:
+    """Return whether all relays are ready by their reports, and ``{"ready": ..., "relays": [...]}``."""
+    ready = all(story["ready"] for story in stories)
+    return ready, {"ready": ready, "relays": list(stories)}
+
+
+def health_pages(live: Callable[[], Reported], ready: Callable[[], Reported]) -> dict[str, Page]:
+    """Return the pages for an orchestrator's probes: 200 while all is well, else 503; the body has the details."""
+    return {LIVE_PATH: _page(live), READY_PATH: _page(ready)}
+
+
+def _page(ask: Callable[[], Reported]) -> Page:
+    def answer() -> Answer:
+        well, story = ask()
+        return Answer(200 if well else 503, json.dumps(story).encode(), JSON)
+
+    return answer
+
+
+class ReadyFile:
+    """A file that exists exactly while all relays are ready; a file left by an earlier process is removed."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self.show(ready=False)
+
+    def show(self, *, ready: bool) -> None:
+        if ready:
+            self._path.touch()
+        else:
+            self._path.unlink(missing_ok=True)
+
+
+class RelayLike(Protocol):
+    """A relay, or a shadow that contains a relay."""
+
+    @property
+    def plan(self) -> Plan: ...
+    @property
+    def ready(self) -> bool: ...
+    @property
+    def alive(self) -> bool: ...
+    def check(self) -> None: ...
+    def resize_memory(self, memory_bytes: int) -> None: ...
+    def start(self) -> object: ...
+    def stop(self, drain_ms: int = DRAIN_MS) -> None: ...
+    def status(self) -> RelayStatus: ...
+    def story(self) -> dict[str, Any]: ...
+
+
+def stop_all(relays: Collection[RelayLike], drain_ms: int) -> None:
+    """Stop relays in parallel: each has the whole drain time."""
+    with ThreadPoolExecutor(max(len(relays), 1), "timewheel-relay-end") as pool:
+        for _ in pool.map(lambda relay: relay.stop(drain_ms), relays):
+            pass
+
+
+class RelayRegistry:
+    """The working relays; for any number of threads. Readers see a tuple that is replaced, never changed."""
+
+    def __init__(self, relays: Iterable[RelayLike]) -> None:
+        self._lock = threading.Lock()
+        self.relays = tuple(relays)
+        self.missing: tuple[Plan, ...] = ()
+        """Plans that should be served and are not yet."""
+
+    @property
+    def plans(self) -> tuple[Plan, ...]:
+        return tuple(relay.plan for relay in self.relays)
+
+    @property
+    def ready(self) -> bool:
+        """True if all plans that should be served are served, and their relays are ready."""
+        return not self.missing and all(relay.ready for relay in self.relays)
+
+    @property
+    def alive(self) -> bool:
+        """True if no relay is stuck."""
+        return all(relay.alive for relay in self.relays)
+
+    def enter(self, relay: RelayLike) -> None:
+        with self._lock:
+            self.relays = (*self.relays, relay)
+
+    def leave(self, plan: Plan) -> RelayLike | None:
+        """Remove and return the relay of this plan; None if there is none."""
+        with self._lock:
+            relay = next((relay for relay in self.relays if relay.plan == plan), None)
+            self.relays = tuple(other for other in self.relays if other is not relay)
+            return relay
+
 
 LOOK_MS = 1_000
-"""Pause between checks of readiness, each of which holds off the watchdog."""
-WATCHDOG_MS = 30_000
-"""Time that the process lives on after a partition is known to be stuck, or all threads have stopped."""
+"""Time between two reads of the plan files (a change must be read twice, so that no half-written file counts), and
+between two checks of readiness, each of which holds off the watchdog."""
 
 
-class Watchdog:
-    """Ends the process, from C, unless it is held off again and again (broker-facts: lost-hosts-stuck-threads).
+class Reloading:
+    """Watches plan files in a thread of its own: added plans begin, removed plans drain and end, changed plans do both.
 
-    A Python thread stuck under a live client goes unnoticed: the broker sees a healthy connection, and no other relay
-    takes over. So a stuck process must end. Only for a process that runs relays and no other work.
+    All or nothing: a wrong file, or a plan whose topics are missing, leaves all relays as they are. A step that fails
+    after that (the broker goes away while a relay begins) is repeated until it succeeds.
 
     Args:
-        timeout_ms: Time after the last `hold_off` at which the process ends, with all stacks on stderr.
+        registry: The service's registry; its plans are those of `first`.
+        files: The plan files.
+        first: Their texts when the registry was made.
+        make: Makes a relay for a plan, not started.
+        waiting: Returns the number of entries that wait in the holding topics of a plan, or None if it is unknown.
+            Called for a plan that is no longer served, when its relay has ended.
+        settle: Called after each change, for instance to share memory anew.
+        drain_ms: Time that an ending relay waits for its hops under way.
+        clock: Source of time.
+        hooks: Receive events; None logs them.
     """
 
-    def __init__(self, timeout_ms: int = WATCHDOG_MS) -> None:
-        self._timeout_s = timeout_ms / 1000
-
-    def __enter__(self) -> Self:
-        self.hold_off()
-        return self
-
-    def hold_off(self) -> None:
-        """Postpone the end: all is well now."""
-        faulthandler.dump_traceback_later(self._timeout_s, exit=True)
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    def __init__(
+        self,
+        registry: RelayRegistry,
+        files: PlanFiles,
+        first: PlanTexts,
+        make: Callable[[Plan], RelayLike],
+        *,
+        waiting: Callable[[Plan], int | None] = lambda _: None,
+        settle: Callable[[], None] = lambda: None,
+        drain_ms: int,
+        clock: Clock | None = None,
+        hooks: tuple[Hook, ...] | None = None,
     ) -> None:
-        faulthandler.cancel_dump_traceback_later()
+        self._registry = registry
+        self._files = files
+        self._make = make
+        self._waiting = waiting
+        self._settle = settle
+        self._drain_ms = drain_ms
+        self._clock = clock or SystemClock()
+        self._hooks = Hooks(hooks)
+        self._wanted = registry.plans
+        self._taken = self._seen = first
+        self._refused = ""
+        self._asked = False
+        self._reported_not_started: frozenset[str] = frozenset()
+        self._changed = threading.Condition()
+        self._ending = False
+        self._thread = threading.Thread(target=self._run, name="timewheel-relay-reload", daemon=True)
+
+    def start(self) -> None:
+        """Begin; returns at once."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Stop watching. Waits for a change under way, whose steps are bounded."""
+        with self._changed:
+            self._ending = True
+            self._changed.notify_all()
+        if self._thread.is_alive():
+            self._thread.join()
+
+    def ask_from_signal(self) -> None:
+        """Read the files now, and report errors even if they were reported before; noticed within `LOOK_MS`."""
+        self._asked = True
+
+    def _run(self) -> None:
+        while not self._ending:
+            try:
+                self.inspect()
+            except Exception as error:  # noqa: BLE001 - else the files would never be read again
+                self._refuse(repr(error))
+            with self._changed:
+                if not self._ending:
+                    self._clock.wait(self._changed, LOOK_MS)
+
+    def inspect(self) -> None:
+        """Read the files once, and apply their changes."""
+        asked, self._asked = self._asked, False
+        if asked:
+            self._refused = ""
+        self._take_up(at_once=asked)
+        changes = plan_changes(self._registry.plans, self._wanted)
+        if changes.begins or changes.ends:
+            self._carry_out(changes)
+
+    def _take_up(self, *, at_once: bool) -> None:
+        """Adopt the plans in the files, if they are new, complete and possible."""
+        try:
+            texts = self._files.read()
+            settled, self._seen = at_once or texts == self._seen, texts
+            if texts == self._taken:
+                self._refused = ""
+            if texts == self._taken or not settled:
+                return
+            plans = texts.plans()
+        except PlanError as error:
+            self._refuse(str(error))
+            return
+        changes = plan_changes(self._wanted, plans)
+        for plan in changes.begins:
+            try:
+                self._make(plan).check()
+            except Exception as error:  # noqa: BLE001 - a topic is missing, or no broker answers: all goes on as it is
+                self._refuse(f"{plan.due_topic}: {error}")
+                return
+        self._taken, self._wanted, self._refused = texts, plans, ""
+        if changes.begins or changes.ends:
+            self._hooks.emit(
+                RelayPlansChanged(
+                    added=_names(changes.added),
+                    removed=_names(changes.removed),
+                    changed=_names(new for _, new in changes.changed),
+                )
+            )
+
+    def _refuse(self, reason: str) -> None:
+        if reason != self._refused:
+            self._refused = reason
+            self._hooks.emit(RelayPlansRefused(reason=reason))
+
+    def _carry_out(self, changes: PlanChanges) -> None:
+        self._registry.missing = changes.begins
+        leaving = [relay for plan in changes.ends if (relay := self._registry.leave(plan)) is not None]
+        stop_all(leaving, self._drain_ms)
+        for plan in changes.removed:
+            self._hooks.emit(RelayPlanDropped(due_topic=plan.due_topic, waiting=self._waiting(plan)))
+        for old, new in changes.changed:
+            if old.needs_relay and (held := Names(old).holding_namespace) not in Names(new).namespaces:
+                self._hooks.emit(
+                    RelayNamespaceDropped(due_topic=old.due_topic, namespace=held, waiting=self._waiting(old))
+                )
+        for plan in changes.begins:
+            if self._ending:
+                return
+            self._begin(plan)
+        self._settle()
+
+    def _begin(self, plan: Plan) -> None:
+        relay = self._make(plan)
+        try:
+            relay.start()
+        except Exception as error:  # noqa: BLE001 - it is tried again; others go on meanwhile
+            relay.stop(0)
+            if plan.due_topic not in self._reported_not_started:
+                self._reported_not_started |= {plan.due_topic}
+                self._hooks.emit(RelayPlanNotStarted(due_topic=plan.due_topic, reason=str(error) or repr(error)))
+            return
+        self._reported_not_started -= {plan.due_topic}
+        self._registry.enter(relay)
+        self._registry.missing = tuple(other for other in self._registry.missing if other != plan)
+
+
+def _names(plans: Iterable[Plan]) -> str:
+    return ", ".join(plan.due_topic for plan in plans)
+
+
+WATCHDOG_MS = 30_000
+"""Time that the process lives on after a partition is known to be stuck, or all threads have stopped."""
 
 
 class Service:
@@ -155,14 +393,25 @@ class Service:
                 self._server.close()
 
     def _look_after(self, file: ReadyFile | None) -> None:
-        with Watchdog(self._watchdog_ms) as watchdog:
+        """Work until the end, under a watchdog that ends the process from C, with all stacks on stderr.
+
+        A Python thread stuck under a live client goes unnoticed: the broker sees a healthy connection, and no other
+        relay takes over. So a stuck process must end (broker-facts: lost-hosts-stuck-threads).
+        """
+        self._hold_off()
+        try:
             while not self._ending:
                 if file is not None:
                     file.show(ready=self.registry.ready)
                 if self.registry.alive:
-                    watchdog.hold_off()
+                    self._hold_off()
                     self._held_off_ms = self._clock.monotonic_ms()
                     self._report_well()
                 with self._changed:
                     if not self._ending:
                         self._clock.wait(self._changed, LOOK_MS)
+        finally:
+            faulthandler.cancel_dump_traceback_later()
+
+    def _hold_off(self) -> None:
+        faulthandler.dump_traceback_later(self._watchdog_ms / 1000, exit=True)

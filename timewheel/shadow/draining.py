@@ -3,24 +3,66 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
+from functools import partial
 
 from timewheel.broker.admin.client import AdminClient
 from timewheel.client.positions import EntryPosition
 from timewheel.core.durations import MINUTE_MS, span
 from timewheel.core.errors import AdminMissing, TopologyError
-from timewheel.core.names import JOURNAL_SUBSCRIPTION, RELAY_SUBSCRIPTION, Names, partition_topic, parts_of
+from timewheel.core.names import (
+    JOURNAL_SUBSCRIPTION,
+    RELAY_SUBSCRIPTION,
+    Names,
+    partition_of,
+    partition_topic,
+    parts_of,
+)
 from timewheel.core.plan import Plan
-from timewheel.core.topology import entrances_of, topology
-from timewheel.inspect.doctor.seen import Asking
+from timewheel.core.topology import FormerTopic, HoldingTopic, entrances_of, former_topics, topology
+from timewheel.inspect.doctor.seen import Asking, Source
 from timewheel.inspect.status import Amount
-from timewheel.inspect.status.looking import timers_held
-from timewheel.inspect.status.places import summed
-from timewheel.provision.former_topics import FormerTopics, held_backlog
-from timewheel.shadow.former_holding import former_partitions
-from timewheel.shadow.machine.stretches import acked_entries, entries_after
+from timewheel.inspect.status.places import summed, timers_held
+from timewheel.provision.former_topics import FormerTopics, held_backlog, look_into
+from timewheel.shadow.machine.cursors import pending_entries
 
+_FORMER = "topics of earlier plans in "
 GIVE_UP_MS = 3 * MINUTE_MS
 """A partition that moves to another broker, or whose relay died, continues within a minute."""
+
+
+def former_backlogs(admin: AdminClient, plan: Plan, asking: Asking) -> dict[HoldingTopic, int]:
+    """Count the waiting entries in holding topics of earlier plans, without empty topics: timers moved before a plan
+    changed wait there until a relay has drained them. Calls that are refused are recorded in `asking`.
+    """
+    found: dict[HoldingTopic, int] = {}
+    for namespace in Names(plan).namespaces:
+        look = partial(look_into, admin, plan, _listed(admin, namespace, asking))
+        topics: tuple[FormerTopic, ...] | None = asking.ask(Source.TOPICS, _FORMER + namespace, look)
+        found |= {topic.holding: topic.backlog for topic in topics or () if topic.holding is not None and topic.backlog}
+    return found
+
+
+def former_partitions(admin: AdminClient, plan: Plan, asking: Asking) -> dict[int, list[str]]:
+    """List the existing partitions of these topics, by number, in the order of the timers' route: the longest hold
+    comes first.
+    """
+    names = [name for namespace in Names(plan).namespaces for name in _listed(admin, namespace, asking)]
+    # The longest time that a timer is held there.
+    span_ms = {
+        topic.name: max(topic.holding.step.stay_ms, topic.holding.step.slot_ms * topic.holding.step.slots)
+        for topic in former_topics(plan, names)
+        if topic.holding is not None
+    }
+    found: dict[int, list[str]] = {}
+    for name in sorted(names, key=lambda name: -span_ms.get(partition_of(name)[0], 0)):
+        topic, number = partition_of(name)
+        if topic in span_ms and number >= 0:
+            found.setdefault(number, []).append(name)
+    return found
+
+
+def _listed(admin: AdminClient, namespace: str, asking: Asking) -> tuple[str, ...]:
+    return asking.ask(Source.TOPICS, _FORMER + namespace, partial(admin.topics.list, namespace)) or ()
 
 
 def waiting(admin: AdminClient, plan: Plan) -> int:
@@ -29,9 +71,8 @@ def waiting(admin: AdminClient, plan: Plan) -> int:
     Raises:
         AdminError: The broker did not answer.
     """
-    parts = [part for topic in entrances_of(plan) for part in parts_of(topic.name, plan.own_partitions)]
-    stats = [admin.topics.stats(part, precise_backlog=True).subscriptions.get(RELAY_SUBSCRIPTION) for part in parts]
-    return held_backlog(admin, plan, with_former=True) + sum(one.backlog for one in stats if one is not None)
+    held = held_backlog(admin, plan, with_former=True)
+    return held + sum(_backlog(admin, plan, topic.name, RELAY_SUBSCRIPTION) for topic in entrances_of(plan))
 
 
 def waiting_timers(admin: AdminClient, plan: Plan) -> str:
@@ -68,9 +109,13 @@ def journaled(admin: AdminClient, plan: Plan) -> int:
     Raises:
         AdminError: The broker did not answer.
     """
-    parts = parts_of(Names(plan).journal, plan.own_partitions)
-    stats = [admin.topics.stats(part, precise_backlog=True).subscriptions.get(JOURNAL_SUBSCRIPTION) for part in parts]
-    return sum(one.backlog for one in stats if one is not None)
+    return _backlog(admin, plan, Names(plan).journal, JOURNAL_SUBSCRIPTION)
+
+
+def _backlog(admin: AdminClient, plan: Plan, topic: str, subscription: str) -> int:
+    parts = parts_of(topic, plan.own_partitions)
+    found = [admin.topics.stats(part, precise_backlog=True).subscriptions.get(subscription) for part in parts]
+    return sum(one.backlog for one in found if one is not None)
 
 
 class Stalls:
@@ -123,7 +168,5 @@ class Stalls:
             except AdminMissing:
                 continue  # drained and removed
             cursor = stats.cursors.get(RELAY_SUBSCRIPTION)
-            if cursor is None:
-                continue
-            if entries_after(stats.ledgers, cursor.mark_delete) > acked_entries(cursor, stats.ledgers):
+            if cursor is not None and pending_entries(cursor, stats.ledgers):
                 yield part, cursor.mark_delete

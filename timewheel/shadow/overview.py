@@ -1,27 +1,64 @@
-"""The standing of a shadow, as values: its state, its progress, and warnings."""
+"""The standing of a shadow: its state, its progress, and warnings.
+
+Nothing is consumed or changed; it takes some dozen requests for each partition.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections import deque
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from enum import Enum, unique
+from functools import partial
 from typing import Any
 
+from timewheel.broker.admin.client import AdminClient
+from timewheel.broker.admin.stats import DELAYING_TYPES, InternalStats, SubscriptionStats, TopicStats
+from timewheel.broker.protocol.dialing import Dialer
+from timewheel.broker.protocol.entries import Entry
+from timewheel.client.positions import EntryPosition
 from timewheel.core.durations import MINUTE_MS, span
+from timewheel.core.envelope import PROBE_PROPERTY
 from timewheel.core.escapes import admin_options, pulsar_admin, timewheel_command
 from timewheel.core.gap_law import WATCH_SHARE
+from timewheel.core.names import (
+    DEAD_LETTER_SUBSCRIPTION,
+    JOURNAL_SUBSCRIPTION,
+    RELAY_SUBSCRIPTION,
+    Names,
+    partition_topic,
+    parts_of,
+)
 from timewheel.core.plan import Plan
 from timewheel.core.plurals import counted
+from timewheel.core.topology import HoldingTopic, topology
 from timewheel.inspect.doctor import Unread
+from timewheel.inspect.doctor.seen import Asking, Source
+from timewheel.inspect.missing_topics import mover_in
+from timewheel.inspect.profile import limit_of
 from timewheel.inspect.status import Amount
-from timewheel.inspect.status.places import summed
+from timewheel.inspect.status.places import of_pieces, summed, timers_held
+from timewheel.shadow.content import properties_in, timers_in
 from timewheel.shadow.curing import Excess
-from timewheel.shadow.machine.states import DesiredState, State, drains
+from timewheel.shadow.desired_state import DesiredState, State, caught_up_in, desired_in, drains, moves
+from timewheel.shadow.draining import former_backlogs
+from timewheel.shadow.driver.inspector import refusal_of
+from timewheel.shadow.machine.cursors import (
+    Stretch,
+    acked_in,
+    cursors_in,
+    entries_after,
+    pending_entries,
+    stretches_of,
+)
+from timewheel.shadow.machine.move_decider import MoveDecider
+from timewheel.shadow.machine.survey_counters import ARRIVED_MS, Pending
+from timewheel.shadow.stored_entries import entries_in
+from timewheel.shadow.survey import read_topic, writes_of
 
 STUCK_MS = MINUTE_MS
 """A timer leaves the intake at once, a copy the journal at once, and a timer a holding topic before it is due: after
-this
-much more time it counts as stuck."""
+this much more time it counts as stuck."""
 JOURNAL_SLACK_MS = 10 * MINUTE_MS
 """The journal keeps a copy until the topic has passed its original, and some minutes longer."""
 BEGUN_MS = 5 * MINUTE_MS
@@ -48,7 +85,6 @@ class Queue:
     """The entries that a subscription of the intake or the journal has not acknowledged.
 
     Args:
-        entries: Their number.
         oldest_ms: How long the oldest has waited, milliseconds; None: none waits, or it could not be read.
     """
 
@@ -58,14 +94,7 @@ class Queue:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lag:
-    """Time from an original's publish to that of its copy: of the newest copies, without the backlog from before the
-    start.
-
-    Args:
-        copies: Number of copies that were read.
-        p50_ms: Median, milliseconds.
-        p99_ms: 99th percentile, milliseconds.
-    """
+    """Time from an original's publish to that of its copy, of the newest copies since the start, milliseconds."""
 
     copies: int
     p50_ms: int
@@ -77,9 +106,7 @@ class SubscriptionOverview:
     """A subscription of a partition of the due topic.
 
     Args:
-        name: Its name.
         type: ``Shared``, ...; ``None`` (a text): no consumer is connected.
-        pending: Entries that it has not acknowledged.
         gaps: Ranges of acknowledged entries behind the first pending entry.
         delayed: Delayed messages by the broker's count.
         stale_entries: Lower bound of those that are acknowledged: the broker forgets them when they are due, or at an
@@ -99,8 +126,6 @@ class PartitionOverview:
     """A partition.
 
     Args:
-        topic: Full name, of the due topic.
-        phase: Its phase.
         mover: Address of the connected mover; None: there is none.
         relay: Name of the relay's consumer of the journal; None: there is none.
         caught_up_ms: When the backlog had been processed, UTC milliseconds; None: not yet.
@@ -109,8 +134,6 @@ class PartitionOverview:
         copies: Copies that have not moved on from the journal.
         journal: Copies that are kept until the acknowledgements in the topic are safe.
         pinned_by: The subscription with the lowest mark-delete position, if the journal waits for it.
-        subscriptions: Subscriptions of the topic.
-        sampled: Number of entries that were read.
         left: Estimated number of entries far from due that could have been moved; without the newest, while a shadow is
             to move.
         stays: Estimated number of entries far from due that cannot be moved, by the reason.
@@ -149,17 +172,12 @@ class ShadowOverview:
     """The standing of a shadow.
 
     Args:
-        plan: Its plan.
         at_ms: Time of the snapshot, UTC milliseconds.
-        desired: The desired state, and since when.
         refusal: Why no timer may be moved; empty: there is no obstacle.
         far_ms: Remaining time from which an entry is moved.
-        gap_limit: The broker's limit.
-        parts: By partition.
         holding: Waiting entries by holding topic.
         dead_letters: Number of entries, each of one or many letters; None: unknown.
         writes: Mean writes for each moved timer; None: no timer was moved lately.
-        unread: Topics that could not be read.
         former: Waiting entries in holding topics of earlier plans, by topic: relays of this plan drain them.
         excess: Gaps beyond the limit that it leaves however long it runs; None: none.
         timers: Number of timers in the waiting entries, by holding topic of this plan or an earlier plan; None, or
@@ -226,19 +244,15 @@ def warnings_of(found: ShadowOverview) -> Iterator[str]:
     if found.excess:
         cure = found.excess.cure_in(found.target, found.reached_by) or "more partitions, or a higher limit"
         yield f"{found.excess.topic}: {found.excess.read}. To put it right: {cure}"
-    yield from _of_journals(found, run)
-    waits = any(found.holding.values()) or any(found.former.values())
-    if drains(found.desired.state) and waits and not any(part.relay for part in found.parts):
-        yield f"Timers in holding topics are to go back, and no relay is connected; run: {run}"
-
-
-def _of_journals(found: ShadowOverview, run: str) -> Iterator[str]:
-    """Warn of a shadow that ends while its journals hold copies: it is needed until they are empty."""
+    # A shadow that ends is needed until its journals are empty.
     kept = sum(part.journal.entries for part in found.parts if part.mover is None)
     if kept and drains(found.desired.state):
         entries = counted(kept, "entry", "entries")
         why = "a broker that is killed may deliver originals again, and no process would acknowledge them"
         yield f"The journal still has {entries}: {why}. Until it is empty, run: {run}"
+    waits = any(found.holding.values()) or any(found.former.values())
+    if drains(found.desired.state) and waits and not any(part.relay for part in found.parts):
+        yield f"Timers in holding topics are to go back, and no relay is connected; run: {run}"
 
 
 def _of_movers(part: PartitionOverview, run: str, doctor: str) -> Iterator[str]:
@@ -293,38 +307,297 @@ def overview_facts(found: ShadowOverview) -> dict[str, Any]:
         },
         "dead_letters": found.dead_letters,
         "writes_per_moved": None if found.writes is None else round(found.writes, 2),
-        "unseen": [{"what": one.subject, "source": one.source.value, "reason": one.reason} for one in found.unread],
+        "unseen": unseen_facts(found.unread),
     }
+
+
+def unseen_facts(unread: Iterable[Unread]) -> list[dict[str, str]]:
+    """Return data that could not be read as plain values, for JSON."""
+    return [{"what": one.subject, "source": one.source.value, "reason": one.reason} for one in unread]
 
 
 def _part(part: PartitionOverview) -> dict[str, Any]:
-    lag = part.lag
-    return {
-        "topic": part.topic,
-        "phase": part.phase.name.lower(),
-        "mover": part.mover,
-        "relay": part.relay,
-        "caught_up_ms": part.caught_up_ms,
-        "lag_ms": None if lag is None else {"copies": lag.copies, "p50": lag.p50_ms, "p99": lag.p99_ms},
-        "intake": {"entries": part.intake.entries, "oldest_ms": part.intake.oldest_ms},
-        "copies": {"entries": part.copies.entries, "oldest_ms": part.copies.oldest_ms},
-        "journal": {"entries": part.journal.entries, "oldest_ms": part.journal.oldest_ms},
-        "pinned_by": part.pinned_by,
-        "subscriptions": [
-            {
-                "name": one.name,
-                "type": one.type,
-                "pending": one.pending,
-                "gaps": one.gaps,
-                "delayed": one.delayed,
-                "stale_at_least": one.stale_entries,
-            }
-            for one in part.subscriptions
-        ],
-        "sampled": part.sampled,
-        "left_about": part.left,
-        "stays_about": dict(part.stays),
-        "is_whole": part.is_whole,
-        "error": part.error,
-        "begun": part.begun,
-    }
+    facts, lag = asdict(part), part.lag
+    for one in facts["subscriptions"]:
+        one["stale_at_least"] = one.pop("stale_entries")
+    facts["left_about"], facts["stays_about"] = facts.pop("left"), facts.pop("stays")
+    del facts["lag"]
+    facts["lag_ms"] = None if lag is None else {"copies": lag.copies, "p50": lag.p50_ms, "p99": lag.p99_ms}
+    return {**facts, "phase": part.phase.name.lower()}
+
+
+SAMPLE = 2_000
+"""Entries of each partition that are read."""
+SAMPLE_PIECES = 10
+COPIES = 1_000
+"""Copies of which the lag is computed."""
+TAIL_ENTRIES = 200
+"""Entries of the journal in which those copies are searched: most entries hold several copies."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Tail:
+    """The newest copies of a partition: lags, and times from move to due, milliseconds; positions of their originals;
+    and the number of sessions that have begun there lately.
+    """
+
+    lags_ms: Sequence[int] = ()
+    remaining_ms: Sequence[int] = ()
+    originals: frozenset[EntryPosition] = frozenset()
+    begun: int = 0
+
+    def lag(self) -> Lag | None:
+        found = sorted(self.lags_ms)
+        if not found:
+            return None
+        return Lag(copies=len(found), p50_ms=found[len(found) // 2], p99_ms=found[len(found) * 99 // 100])
+
+
+def overview_of(
+    admin: AdminClient,
+    dialer: Dialer,
+    plan: Plan,
+    *,
+    target: str = "PLAN",
+    reached_by: tuple[str, ...] = (),
+    sample: int = SAMPLE,
+    arrived_ms: int = ARRIVED_MS,
+) -> ShadowOverview:
+    """Inspect a plan's shadow.
+
+    Args:
+        admin: Admin client of any broker.
+        dialer: Dialer of the binary protocol, by which entries are read.
+        plan: A plan with an intake.
+        target: Name of the plan as the user typed it.
+        reached_by: Options by which a command reaches the cluster.
+        sample: Entries of each partition that are searched for entries that were not moved.
+        arrived_ms: See `timewheel.shadow.machine.survey_counters.ARRIVED_MS`.
+
+    Raises:
+        AdminMissing: There is no journal.
+        AdminUnreachable: No broker answers.
+        BinaryProtocolError: Entries cannot be read.
+    """
+    properties = admin.topics.properties(Names(plan).journal)
+    look = _Look(admin, dialer, plan, properties, sample, arrived_ms)
+    desired = look.desired
+    stats: dict[str, TopicStats] = {}
+    parts: list[PartitionOverview] = []
+    remaining_ms: list[int] = []
+    for number, native in enumerate(parts_of(plan.due_topic, plan.partitions)):
+        if (found := look.stats(native)) is not None:
+            stats[native] = found
+        tail = look.tail(number)
+        remaining_ms += tail.remaining_ms
+        if (part := look.part(number, native, found, tail)) is not None:
+            parts.append(part)
+    gap_limit = limit_of(admin).profile.gap_limit_ranges
+    holding, former = look.holding(), former_backlogs(admin, plan, look.asking)
+    held = sorted((*holding.items(), *former.items()), key=lambda one: -one[1])
+    # Like a dry run, which reads so many entries: only if gaps are beyond the limit.
+    is_over = moves(desired.state) and any(one.gaps > gap_limit for part in parts for one in part.subscriptions)
+    letters = look.stats(partition_topic(Names(plan).dead_letter, 0))
+    dead = None if letters is None else letters.subscriptions.get(DEAD_LETTER_SUBSCRIPTION)
+    return ShadowOverview(
+        plan=plan,
+        at_ms=look.at_ms,
+        desired=desired,
+        refusal=refusal_of(plan, stats, target),
+        far_ms=look.move_decider.far_ms,
+        gap_limit=gap_limit,
+        excess=read_topic(admin, dialer, plan, target=target).survey(plan).excess if is_over else None,
+        target=target,
+        reached_by=reached_by,
+        parts=tuple(parts),
+        holding={topic.name: entries for topic, entries in holding.items()},
+        former={topic.name: entries for topic, entries in former.items()},
+        timers=timers_held(admin, plan, (topic for topic, _ in held)),
+        dead_letters=None if dead is None else dead.backlog,
+        writes=writes_of(plan, look.at_ms, remaining_ms) if remaining_ms else None,
+        unread=look.asking.unread,
+    )
+
+
+class _Look:
+    def __init__(
+        self,
+        admin: AdminClient,
+        dialer: Dialer,
+        plan: Plan,
+        properties: Mapping[str, str],
+        sample: int,
+        arrived_ms: int,
+    ) -> None:
+        self._admin = admin
+        self._dialer = dialer
+        self._plan = plan
+        self._properties = properties
+        self.desired = desired_in(properties)
+        self._sample = sample
+        self._arrived_ms = arrived_ms if moves(self.desired.state) else None
+        self._names = Names(plan)
+        self.move_decider = MoveDecider(plan)
+        self.asking = Asking()
+        self.at_ms = admin.clock.now_ms()
+
+    def stats(self, part: str) -> TopicStats | None:
+        return self.asking.ask(
+            Source.TOPICS, part, partial(self._admin.topics.stats, part, clients=True), was_there=True
+        )
+
+    def _internal(self, part: str) -> InternalStats | None:
+        return self.asking.ask(Source.TOPICS, part, partial(self._admin.topics.internal_stats, part), was_there=True)
+
+    def part(self, number: int, native: str, stats: TopicStats | None, tail: _Tail) -> PartitionOverview | None:
+        journal_part = partition_topic(self._names.journal, number)
+        intake_part = partition_topic(self._names.intake, number)
+        internal, copies, clients = self._internal(native), self._internal(journal_part), self.stats(journal_part)
+        intake = self._internal(intake_part)
+        if stats is None or internal is None or copies is None or clients is None or intake is None:
+            return None
+        mover = mover_in(clients)
+        relay = clients.subscriptions.get(RELAY_SUBSCRIPTION)
+        # The consumer that receives the messages.
+        names = [] if relay is None else [relay.active_consumer, *(one.name for one in relay.consumers or ())]
+        caught_up_ms = caught_up_in(self._properties, number, self.desired)
+        cursors = cursors_in(internal, stats)
+        journal = self._queue(journal_part, copies, JOURNAL_SUBSCRIPTION)
+        return PartitionOverview(
+            topic=native,
+            phase=_phase(self.desired.state, is_moved=mover is not None, is_caught_up=caught_up_ms is not None),
+            mover=None if mover is None else mover.address,
+            relay=next(filter(None, names), None),
+            caught_up_ms=caught_up_ms,
+            lag=tail.lag(),
+            intake=self._queue(intake_part, intake, RELAY_SUBSCRIPTION),
+            copies=self._queue(journal_part, copies, RELAY_SUBSCRIPTION),
+            journal=journal,
+            pinned_by=min(cursors, key=lambda name: cursors[name].mark_delete) if cursors and journal.entries else None,
+            subscriptions=tuple(_subscription(name, internal, stats.subscriptions.get(name)) for name in cursors),
+            **self._not_moved(native, internal, stats, tail.originals),
+            begun=tail.begun,
+        )
+
+    def _queue(self, part: str, stats: InternalStats, subscription: str) -> Queue:
+        cursor = stats.cursors.get(subscription)
+        if cursor is None:
+            self.asking.lost(Source.TOPICS, part, f"it has no subscription {subscription}")
+            return Queue(entries=0, oldest_ms=None)
+        oldest_ms = None
+        for first in stretches_of(stats.ledgers, cursor.mark_delete, 1, 1):
+            entry = self.asking.ask(Source.ENTRIES, part, partial(self._admin.topics.entry, part, first.upto))
+            oldest_ms = None if entry is None else max(self.at_ms - entry.publish_at_ms, 0)
+        return Queue(entries=pending_entries(cursor, stats.ledgers), oldest_ms=oldest_ms)
+
+    def tail(self, number: int) -> _Tail:
+        """Read the newest copies, acknowledged or not, as far as the topic still has them; lags only of messages that
+        came since the desired state.
+        """
+        part = partition_topic(self._names.journal, number)
+        stats = self._internal(part)
+        if stats is None:
+            return _Tail()
+        lags: deque[int] = deque(maxlen=COPIES)
+        remaining: deque[int] = deque(maxlen=COPIES)
+        originals: deque[EntryPosition] = deque(maxlen=COPIES)
+        begun = 0
+        for stretch in _tail_of(stats):
+            for entry in self._entries(part, stretch, keep_payload=True):
+                begun += self._is_beginning(entry)
+                for timer in timers_in(entry):
+                    if timer.original is None:
+                        continue
+                    originals.append(timer.original)
+                    remaining.append(max(timer.due_ms - entry.publish_ms, 0))
+                    if timer.published_ms >= self.desired.since_ms:
+                        lags.append(max(entry.publish_ms - timer.published_ms, 0))
+        return _Tail(lags, remaining, frozenset(originals), begun)
+
+    def _is_beginning(self, entry: Entry) -> bool:
+        """Return whether a session began with this entry lately: each stores a fence without a schema version."""
+        if entry.batch_size > 1 or entry.schema_version is not None or self.at_ms - entry.publish_ms > BEGUN_MS:
+            return False
+        return any(PROBE_PROPERTY in properties for properties in properties_in(entry))
+
+    def _entries(self, part: str, stretch: Stretch, *, keep_payload: bool = False) -> Iterator[Entry]:
+        for entries in entries_in(self._dialer, part, stretch, self._admin.clock, keep_payload=keep_payload):
+            yield from entries
+
+    def _not_moved(
+        self, part: str, stats: InternalStats, counters: TopicStats, moved: Collection[EntryPosition]
+    ) -> dict[str, Any]:
+        """Count the entries that were read, and estimate those that are far from due and were not moved."""
+        cursors = acked_in(stats, counters).values()
+        after = min((one.mark_delete for one in cursors), default=stats.last_confirmed)
+        pending, sampled, last = Pending(self.move_decider, cursors, self.at_ms, self._arrived_ms, moved), 0, after
+        counts: list[int] = []
+        stretches = stretches_of(stats.ledgers, after, self._sample, SAMPLE_PIECES)
+        for stretch in stretches:
+            for entry in self._entries(part, stretch):
+                sampled += 1
+                pending.see(entry)
+                last = entry.position
+            counts.append(pending.not_moved - sum(counts))
+        total = entries_after(stats.ledgers, after)
+        # Of a whole topic all is read, but for the broker's own entries; a slow broker may end the reading before.
+        is_whole = total <= self._sample and (sampled == total or last == stretches[-1].upto)
+        scale = 1.0 if is_whole else total / max(sampled, 1)
+        return {
+            "sampled": sampled,
+            "is_whole": is_whole,
+            "left": round(pending.left * scale),
+            "stays": {decision: round(count * scale) for decision, count in pending.stays.items()},
+            "error": 0 if is_whole else round(of_pieces(counts, sampled, total).error),
+        }
+
+    def holding(self) -> dict[HoldingTopic, int]:
+        """Count the waiting entries by topic, without empty topics."""
+        found: dict[HoldingTopic, int] = {}
+        for topic in topology(self._plan, self.at_ms).holding:
+            stats = self.asking.ask(
+                Source.TOPICS,
+                topic.name,
+                partial(self._admin.topics.partitioned_stats, topic.name, per_partition=False),
+                was_there=True,
+            )
+            relay = None if stats is None else stats.total.subscriptions.get(RELAY_SUBSCRIPTION)
+            if relay is not None and relay.backlog:
+                found[topic] = relay.backlog
+        return found
+
+
+def _phase(state: State, *, is_moved: bool, is_caught_up: bool) -> Phase:
+    if not moves(state):
+        return Phase.DRAINING if state is State.DRAINING else Phase.IDLE
+    if not is_moved:
+        return Phase.NOBODY
+    return Phase.SHADOWING if is_caught_up else Phase.CATCHING_UP
+
+
+def _subscription(name: str, internal: InternalStats, stats: SubscriptionStats | None) -> SubscriptionOverview:
+    cursor = internal.cursors[name]
+    pending = pending_entries(cursor, internal.ledgers)
+    delayed = 0 if stats is None else stats.delayed
+    # Without other consumers, the type that the broker reports is the one of the shadow's own acknowledger.
+    is_known = stats is not None and (stats.type not in DELAYING_TYPES or stats.is_consumed)
+    return SubscriptionOverview(
+        name=name,
+        type=stats.type if stats is not None and is_known else "None",
+        pending=pending,
+        gaps=cursor.gap_count,
+        delayed=delayed,
+        stale_entries=max(delayed - pending, 0),
+    )
+
+
+def _tail_of(stats: InternalStats) -> Iterator[Stretch]:
+    """Yield the last entries of a topic; nothing if it is empty."""
+    first = stats.ledgers[0].ledger_id if stats.ledgers else 0
+    for whole in stretches_of(stats.ledgers, EntryPosition(first, -1), 1 << 62):
+        skipped = max(whole.entries - TAIL_ENTRIES, 0)
+        for ledger in stats.ledgers:
+            if skipped < ledger.entries:
+                yield Stretch(EntryPosition(ledger.ledger_id, skipped - 1), whole.upto, whole.entries)
+                return
+            skipped -= ledger.entries

@@ -1,4 +1,4 @@
-"""Obstacles to a shadow of a topic, and facts worth knowing before: pure checks on facts that were read.
+"""Obstacles to a shadow of a topic, and facts worth knowing before: the facts, and pure checks on them.
 
 An error is a refusal. The doctor's own checks are used if they apply to any topic.
 """
@@ -8,158 +8,227 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from functools import partial
 
-from timewheel.broker.admin.policies import DEDUPLICATION, DELAYED_DELIVERY, MESSAGE_TTL_S
-from timewheel.broker.admin.stats import IN_ORDER_TYPES
+from timewheel.broker.admin.client import AdminClient
+from timewheel.broker.admin.policies import (
+    COMPACTION_BYTES,
+    DEDUPLICATION,
+    DELAYED_DELIVERY,
+    MESSAGE_TTL_S,
+    REPLICATION_CLUSTERS,
+)
+from timewheel.broker.admin.stats import IN_ORDER_TYPES, TERMINATED, InternalStats, is_users
 from timewheel.core.durations import MAX_DURATION_MS, SECOND_MS, format_duration, span, spelled
 from timewheel.core.escapes import pulsar_admin, timewheel_command
-from timewheel.core.plan import OWN_INFIX
+from timewheel.core.names import parts_of
+from timewheel.core.plan import OWN_INFIX, Plan
 from timewheel.core.steps import longest_due_stay_ms
 from timewheel.core.topology import topology
-from timewheel.inspect.doctor import Finding, Kind, Severity, Unread, verdict_on
+from timewheel.inspect.doctor import Finding, Kind, Seen, Severity, Unread, inspect_topic, verdict_on
 from timewheel.inspect.doctor.checks.cursors import DELAYS_OFF, STARVED, STARVES_OTHERS
 from timewheel.inspect.doctor.checks.storage import QUOTA_BLOCKS, QUOTA_DROPS, SUBSCRIPTIONS_EXPIRE
-from timewheel.inspect.doctor.seen import OPTIONAL, Source
+from timewheel.inspect.doctor.seen import OPTIONAL, Asking, SeenTopic, Source
 from timewheel.inspect.doctor.settings import broker_command, in_force, number
 from timewheel.provision.foreign_settings import set_delayed_delivery
 from timewheel.provision.provision_steps import policy_steps
 from timewheel.shadow.curing import Excess
-from timewheel.shadow.facts import COMPACTION_CURSOR, Facts
 from timewheel.shadow.machine.move_decider import MoveDecision
 
-
-def _kind(slug: str, severity: Severity, why: str, do: str) -> Kind:
-    return Kind(slug=slug, severity=severity, why=why, do=do)
+COMPACTION_CURSOR = "__compaction"
 
 
-NO_INTAKE = _kind(
-    "plan-without-intake",
-    Severity.ERROR,
-    "Copies come in by a topic beside the plan's intake, and this plan has none.",
-    'Write intake = true and relay = "service" into the plan.',
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Facts:
+    """The facts by which the checks decide.
+
+    Args:
+        plan: The plan for the topic's shadow.
+        seen: The doctor's view of the due topic as an ordinary topic.
+        parts: Internal stats of each existing partition.
+        compaction_bytes: The threshold in force; None: unknown, or not set anywhere.
+        replicated_to: Clusters by the topic's own policy; None: it has none, or it may not be read.
+        unread: Facts that could not be read, by the doctor or here.
+    """
+
+    plan: Plan
+    seen: Seen
+    parts: Mapping[str, InternalStats] = field(default_factory=dict)
+    compaction_bytes: int | None = None
+    replicated_to: tuple[str, ...] | None = None
+    unread: tuple[Unread, ...] = ()
+
+    @property
+    def topic(self) -> SeenTopic:
+        """The due topic."""
+        return self.seen.topics[0]
+
+    @property
+    def partitions(self) -> int:
+        """Number of partitions of the topic; 0: it is not partitioned."""
+        return self.topic.state.partitions or 0
+
+    @property
+    def types(self) -> Mapping[str, frozenset[str]]:
+        """Types of each durable subscription, over all partitions: ``None`` (a text) without a known consumer."""
+        found: dict[str, set[str]] = {}
+        for _, name, subscription in self.topic.subscriptions():
+            found.setdefault(name, set()).add(subscription.type)
+        return {name: frozenset(types) for name, types in sorted(found.items()) if is_users(name)}
+
+
+def facts_about(admin: AdminClient, plan: Plan, *, target: str) -> Facts:
+    """Read all facts; refused calls are recorded.
+
+    Args:
+        admin: Its role may see the topic's stats; a role that administers the tenant sees more, a superuser all.
+        plan: Names the topic.
+        target: Name of the plan as the user typed it.
+
+    Raises:
+        NoSuchTarget: The topic does not exist.
+        AdminUnreachable: No broker answers.
+    """
+    seen = inspect_topic(admin, plan.due_topic)
+    asking = Asking()
+    topic = seen.topics[0]
+    parts = {
+        name: found
+        for name in parts_of(topic.name, topic.state.partitions or 0)
+        if (found := asking.ask(Source.TOPICS, name, partial(admin.topics.internal_stats, name))) is not None
+    }
+    compaction = replicated = None
+    if seen.has_topic_policies:
+        policies = admin.topic_policies
+        compaction = asking.ask(
+            Source.POLICIES, topic.name, lambda: policies.get(topic.name, COMPACTION_BYTES, applied=True)
+        )
+        replicated = asking.ask(Source.POLICIES, topic.name, lambda: policies.get(topic.name, REPLICATION_CLUSTERS))
+    unread = {(one.source, one.subject): one for one in (*seen.unread, *asking.unread)}
+    return Facts(
+        plan=plan,
+        seen=replace(seen, target=target),
+        parts=parts,
+        compaction_bytes=compaction,
+        replicated_to=replicated,
+        unread=tuple(unread.values()),
+    )
+
+
+_error = partial(Kind, severity=Severity.ERROR)
+_warning = partial(Kind, severity=Severity.WARNING)
+_note = partial(Kind, severity=Severity.INFO)
+
+NO_INTAKE = _error(
+    slug="plan-without-intake",
+    why="Copies come in by a topic beside the plan's intake, and this plan has none.",
+    do='Write intake = true and relay = "service" into the plan.',
 )
-NOT_SHARED = _kind(
-    "subscription-in-order",
-    Severity.ERROR,
-    "Brokers delay nothing for Exclusive and Failover subscriptions, and only their consumer can acknowledge.",
-    "Make it Shared, or remove it.",
+NOT_SHARED = _error(
+    slug="subscription-in-order",
+    why="Brokers delay nothing for Exclusive and Failover subscriptions, and only their consumer can acknowledge.",
+    do="Make it Shared, or remove it.",
 )
-TYPE_UNKNOWN = _kind(
-    "subscription-unused",
-    Severity.WARNING,
-    "No consumer is connected, so its type is not known; an Exclusive or Failover one would stop the shadow.",
-    "See that its consumers are Shared or Key_Shared.",
+TYPE_UNKNOWN = _warning(
+    slug="subscription-unused",
+    why="No consumer is connected, so its type is not known; an Exclusive or Failover one would stop the shadow.",
+    do="See that its consumers are Shared or Key_Shared.",
 )
-KEY_SHARED = _kind(
-    "subscription-by-key",
-    Severity.INFO,
-    "The shadow joins such a subscription for moments only: the keys assigned to it then wait up to 0.2 s.",
-    "Nothing, or make it Shared.",
+KEY_SHARED = _note(
+    slug="subscription-by-key",
+    why="The shadow joins such a subscription for moments only: the keys assigned to it then wait up to 0.2 s.",
+    do="Nothing, or make it Shared.",
 )
-OTHER_SUBSCRIPTIONS = _kind(
-    "subscriptions-differ",
-    Severity.ERROR,
-    "A moved timer must be pending on every subscription, and its copy reaches each: the plan must name them all.",
-    "Write the topic's subscriptions into the plan, or remove unused ones.",
+OTHER_SUBSCRIPTIONS = _error(
+    slug="subscriptions-differ",
+    why="A moved timer must be pending on every subscription, and its copy reaches each: the plan must name them all.",
+    do="Write the topic's subscriptions into the plan, or remove unused ones.",
 )
-OTHER_PARTITIONS = _kind(
-    "partitions-differ",
-    Severity.ERROR,
-    "Partition i of the topic is shadowed by partition i of the plan's own topics.",
-    "Write the topic's partitions into the plan; 0: it is not partitioned.",
+OTHER_PARTITIONS = _error(
+    slug="partitions-differ",
+    why="Partition i of the topic is shadowed by partition i of the plan's own topics.",
+    do="Write the topic's partitions into the plan; 0: it is not partitioned.",
 )
-OWN_TOPIC = _kind(
-    "topic-of-timewheel",
-    Severity.ERROR,
-    "A shadow of a topic that timewheel itself routes to would take its timers in a circle.",
-    "Shadow the topic that consumers read.",
+OWN_TOPIC = _error(
+    slug="topic-of-timewheel",
+    why="A shadow of a topic that timewheel itself routes to would take its timers in a circle.",
+    do="Shadow the topic that consumers read.",
 )
-ENDED = _kind(
-    "topic-ended",
-    Severity.ERROR,
-    "Nothing can be sent to a terminated topic, so moved timers could not come back.",
-    "Let it be drained as it is.",
+ENDED = _error(
+    slug="topic-ended",
+    why="Nothing can be sent to a terminated topic, so moved timers could not come back.",
+    do="Let it be drained as it is.",
 )
-REPLICATED = _kind(
-    "topic-replicated",
-    Severity.ERROR,
-    "A copy would be replicated as well as its original, and every cluster's shadow would make one.",
-    "Take the topic out of geo-replication.",
+REPLICATED = _error(
+    slug="topic-replicated",
+    why="A copy would be replicated as well as its original, and every cluster's shadow would make one.",
+    do="Take the topic out of geo-replication.",
 )
-COMPACTED = _kind(
-    "topic-compacted",
-    Severity.ERROR,
-    "A compacted topic keeps the last message of each key, which a copy would become.",
-    "End compaction of the topic.",
+COMPACTED = _error(
+    slug="topic-compacted",
+    why="A compacted topic keeps the last message of each key, which a copy would become.",
+    do="End compaction of the topic.",
 )
-TTL_BELOW_DELAYS = _kind(
-    "ttl-below-delays",
-    Severity.ERROR,
-    "The TTL drops messages before they are due; copies have a later publish time, and would be delivered.",
-    "Set the topic's own TTL to 0.",
+TTL_BELOW_DELAYS = _error(
+    slug="ttl-below-delays",
+    why="The TTL drops messages before they are due; copies have a later publish time, and would be delivered.",
+    do="Set the topic's own TTL to 0.",
 )
-TTL_BELOW_STAY = _kind(
-    "ttl-below-stay",
-    Severity.ERROR,
-    "Copies wait in the topic for longer than the TTL, which silently drops them.",
-    "Set the topic's own TTL to 0.",
+TTL_BELOW_STAY = _error(
+    slug="ttl-below-stay",
+    why="Copies wait in the topic for longer than the TTL, which silently drops them.",
+    do="Set the topic's own TTL to 0.",
 )
-DELAY_BOUND = _kind(
-    "delay-bound",
-    Severity.ERROR,
-    "The broker refuses a message that is delayed for longer than its bound, and copies come back with such a delay.",
-    "Raise or remove the bound for the topic.",
+DELAY_BOUND = _error(
+    slug="delay-bound",
+    why="The broker refuses a message that is delayed for longer than its bound, and copies come back with such a "
+    "delay.",
+    do="Raise or remove the bound for the topic.",
 )
-FEW_PRODUCERS = _kind(
-    "producers-bounded",
-    Severity.ERROR,
-    "Each holding topic's relay has a producer of its own in the due topic, and the bound has no room for them.",
-    "Raise or remove the bound.",
+FEW_PRODUCERS = _error(
+    slug="producers-bounded",
+    why="Each holding topic's relay has a producer of its own in the due topic, and the bound has no room for them.",
+    do="Raise or remove the bound.",
 )
-FEW_CONSUMERS = _kind(
-    "consumers-bounded",
-    Severity.ERROR,
-    "A shadow reads the topic, and joins each subscription to acknowledge there: the bound has no room for it.",
-    "Raise or remove the bound.",
+FEW_CONSUMERS = _error(
+    slug="consumers-bounded",
+    why="A shadow reads the topic, and joins each subscription to acknowledge there: the bound has no room for it.",
+    do="Raise or remove the bound.",
 )
-STILL_OVER = _kind(
-    "still-over-limit",
-    Severity.ERROR,
-    "This shadow would leave more gaps than the broker keeps, so that a reload still delivers handled messages again.",
-    "Take the named window; if none suffices, more partitions or a higher limit.",
+STILL_OVER = _error(
+    slug="still-over-limit",
+    why="This shadow would leave more gaps than the broker keeps, so that a reload still delivers handled messages "
+    "again.",
+    do="Take the named window; if none suffices, more partitions or a higher limit.",
 )
-STAYS = _kind(
-    "some-stay",
-    Severity.WARNING,
-    "Timers that cannot be moved wait in the topic until they are due, and keep their gaps.",
-    "Nothing if they are few; else change how they are sent.",
+STAYS = _warning(
+    slug="some-stay",
+    why="Timers that cannot be moved wait in the topic until they are due, and keep their gaps.",
+    do="Nothing if they are few; else change how they are sent.",
 )
-SETS_POLICIES = _kind(
-    "policies-set",
-    Severity.INFO,
-    "A start sets policies on the topic itself, so that no waiting timer is dropped, and no hop counts twice.",
-    "Nothing. They stay after an abort; remove them then, if you like.",
+SETS_POLICIES = _note(
+    slug="policies-set",
+    why="A start sets policies on the topic itself, so that no waiting timer is dropped, and no hop counts twice.",
+    do="Nothing. They stay after an abort; remove them then, if you like.",
 )
-DEDUPLICATES = _kind(
-    "deduplication-begins",
-    Severity.WARNING,
-    "With deduplication a broker drops a repeated sequence id, and the C++ client (of Python, Node.js, ...) can repeat "
-    "one. A producer that batches and also delays may lose messages without a delay at any time. Any other may "
+DEDUPLICATES = _warning(
+    slug="deduplication-begins",
+    why="With deduplication a broker drops a repeated sequence id, and the C++ client (of Python, Node.js, ...) can "
+    "repeat one. A producer that batches and also delays may lose messages without a delay at any time. Any other may "
     "only where its connection breaks before the first answer that it ever gets: what it sends next, some messages.",
-    "Nothing if none batches and delays (Python's do not batch unless told to), and that rare loss at a producer's "
+    do="Nothing if none batches and delays (Python's do not batch unless told to), and that rare loss at a producer's "
     "start can be borne. Else change that producer alone: no batching; initial_sequence_id = 1 if it has no name.",
 )
-UNSEEN = _kind(
-    "not-seen",
-    Severity.ERROR,
-    "Unread settings may forbid a shadow.",
-    "Use a role that may read it.",
+UNSEEN = _error(
+    slug="not-seen",
+    why="Unread settings may forbid a shadow.",
+    do="Use a role that may read it.",
 )
-UNSEEN_OF_BROKER = _kind(
-    "not-seen-of-broker",
-    Severity.INFO,
-    "Of the broker only the defaults of its version are known.",
-    "Use a superuser's role if the broker's settings were changed.",
+UNSEEN_OF_BROKER = _note(
+    slug="not-seen-of-broker",
+    why="Of the broker only the defaults of its version are known.",
+    do="Use a superuser's role if the broker's settings were changed.",
 )
 KINDS: tuple[Kind, ...] = (
     NO_INTAKE, NOT_SHARED, TYPE_UNKNOWN, KEY_SHARED, OTHER_SUBSCRIPTIONS, OTHER_PARTITIONS, OWN_TOPIC, ENDED,
@@ -259,7 +328,7 @@ def _of_subscriptions(facts: Facts) -> Iterator[Finding]:
 
 def _of_topic(facts: Facts) -> Iterator[Finding]:
     topic = facts.topic
-    if facts.is_ended:
+    if any(part.state == TERMINATED for part in facts.parts.values()):
         yield _finding(ENDED, topic.name, "its state is Terminated", "shadow the topic that followed it")
     policies = facts.seen.namespaces.get(topic.namespace)
     clusters = facts.replicated_to
@@ -318,7 +387,7 @@ def _of_clients(facts: Facts) -> Iterator[Finding]:
 
 def _bounded(facts: Facts, kind: Kind, setting: str, connected: int, needed: int) -> Iterator[Finding]:
     policies, namespace = facts.seen.namespaces.get(facts.topic.namespace), facts.topic.namespace
-    words = re.sub("[A-Z]", lambda dead_letter: "_" + dead_letter[0].lower(), setting)
+    words = re.sub("[A-Z]", lambda found: "_" + found[0].lower(), setting)
     of_namespace = None if policies is None else policies.document.get(words)
     bound = of_namespace or number(facts.seen.settings, setting, 0)
     if bound and connected + needed > bound:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import partial
 from typing import Any, Self
 
 from timewheel.broker.admin.client import AdminClient
@@ -14,26 +16,74 @@ from timewheel.client.reaching import reaching
 from timewheel.client.surface import ClientLike, ConsumerLike
 from timewheel.core.clock import Clock, SystemClock, wait_until
 from timewheel.core.errors import ClientMisuse, PlanError
-from timewheel.core.former_topics import FormerTopic
 from timewheel.core.names import Names, parts_of
 from timewheel.core.plan import Plan
 from timewheel.core.rng import Random, system_random
+from timewheel.core.topology import FormerTopic
 from timewheel.events import RelayPlanNotStarted
 from timewheel.hooks import Hook
-from timewheel.relay.driver.handle import Handle
-from timewheel.relay.driver.memory import MEMORY_BYTES
-from timewheel.relay.driver.source import Source
-from timewheel.relay.relay import DRAIN_MS, STUCK_MS, Relay, new_relay_id
-from timewheel.relay.status import RelayStatus
-from timewheel.shadow.driver.ack_before_relay import AckBeforeRelay
-from timewheel.shadow.driver.acker import OriginalAcker, Subscription
-from timewheel.shadow.driver.inspector import TopicInspector, View
-from timewheel.shadow.driver.mover import Mover
-from timewheel.shadow.driver.mover_tools import MoverTools
+from timewheel.relay.driver.source import MEMORY_BYTES, Handle, Source
+from timewheel.relay.relay import DRAIN_MS, STUCK_MS, Relay, RelayStatus, new_relay_id
+from timewheel.shadow.desired_state import DesiredState, State, drains
+from timewheel.shadow.driver.acker import AckBeforeRelay, OriginalAcker
+from timewheel.shadow.driver.inspector import Subscription, TopicInspector, View
+from timewheel.shadow.driver.mover import Mover, MoverTools
 from timewheel.shadow.machine.journal import HOLD_MS
 from timewheel.shadow.machine.move_decider import MoveDecision
-from timewheel.shadow.machine.states import DesiredState, drains
-from timewheel.shadow.status import MoverStatus, ShadowStatus
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MoverStatus:
+    """The status of a mover of a partition of the due topic.
+
+    Args:
+        leads: It moves here; otherwise another shadow does, or it is beginning.
+        alive: Its thread gave a sign of life lately.
+        caught_up: It has processed the backlog.
+        moved: Copies that are stored.
+        deduplicated: Copies that the broker had already.
+        acked_again: Originals whose acknowledgement a broker had forgotten.
+        nudges: Messages against starving.
+        failures: Sessions that began anew.
+        decisions: Entries by the value of their `timewheel.shadow.machine.move_decider.MoveDecision`.
+        lag_p50_ms: From an original's publish to its move, of originals that came while it ran; None: none yet.
+        lag_p99_ms: The same, 99th percentile.
+        reason: Why it last began anew; None: it never had to.
+    """
+
+    topic: str
+    leads: bool
+    alive: bool
+    caught_up: bool
+    moved: int
+    deduplicated: int
+    acked_again: int
+    nudges: int
+    failures: int
+    decisions: dict[str, int]
+    lag_p50_ms: int | None
+    lag_p99_ms: int | None
+    reason: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShadowStatus:
+    """The status of a shadow.
+
+    Args:
+        refusal: Why no timer is moved; empty: there is no obstacle.
+        acked_originals: Originals that were acknowledged for arriving copies.
+    """
+
+    state: State
+    refusal: str
+    acked_originals: int
+    movers: tuple[MoverStatus, ...]
+
+    def story(self) -> dict[str, Any]:
+        """Return all of it, for JSON."""
+        return {**asdict(self), "state": self.state.value, "movers": [asdict(mover) for mover in self.movers]}
+
 
 LOOK_MS = 1_000
 UNHEARD_MS = 10_000
@@ -85,7 +135,6 @@ class Shadow:
             raise PlanError("intake", plan.intake, "a shadow needs the topics that come with intake = true")
         self.plan = plan
         self.relay_id = relay_id or new_relay_id()
-        self._client = reaching(client)
         self._dialer = dialer
         self._clock = clock or SystemClock()
         self._rng = rng or system_random()
@@ -95,15 +144,18 @@ class Shadow:
         # By partition: of ended sessions only the count is kept.
         self._gates: dict[int, AckBeforeRelay] = {}
         self._acked_before = 0
-        self._options: dict[str, Any] = {
-            "relay_id": self.relay_id,
-            "clock": self._clock,
-            "rng": self._rng,
-            "hooks": hooks,
-            "hop_linger_ms": hop_linger_ms,
-            "former_topics": former_topics,
-            "gate": self._gate,
-        }
+        self._relay_by = partial(
+            Relay,
+            reaching(client),
+            plan,
+            relay_id=self.relay_id,
+            clock=self._clock,
+            rng=self._rng,
+            hooks=hooks,
+            hop_linger_ms=hop_linger_ms,
+            former_topics=former_topics,
+            gate=self._gate,
+        )
         self._memory_bytes = memory_bytes
         tools = MoverTools(
             client=client,
@@ -117,9 +169,8 @@ class Shadow:
             hold_ms=hold_ms,
             acked_to=self._acked_to,
         )
-        self._movers = tuple(
-            Mover(tools, part, number) for number, part in enumerate(parts_of(plan.due_topic, plan.partitions))
-        )
+        parts = parts_of(plan.due_topic, plan.partitions)
+        self._movers = tuple(Mover(tools, part, number) for number, part in enumerate(parts))
         self._threads = [
             threading.Thread(target=mover.run, name=f"timewheel-mover {mover.part}", daemon=True)
             for mover in self._movers
@@ -151,7 +202,7 @@ class Shadow:
         self._started = True
         view = self._inspector.inspect()
         self._drains = drains(view.desired.state)
-        self._relay = self._relay_for(_drains_from_ms(view.desired)).start()
+        self._relay = self._relay_for(view.desired).start()
         for thread in (*self._threads, self._thread):
             thread.start()
         return self
@@ -195,11 +246,9 @@ class Shadow:
         """Return the status of its relay, with all partitions of the plan's topics, the intake and the journal
         included.
         """
-        relay = self._relay
-        found = None if relay is None else relay.status()
-        partitions = () if found is None else found.partitions
-        unreadable = () if found is None else found.unreadable
-        return RelayStatus(relay_id=self.relay_id, ready=self.ready, partitions=partitions, unreadable=unreadable)
+        if (relay := self._relay) is None:
+            return RelayStatus(relay_id=self.relay_id, ready=self.ready, partitions=(), unreadable=())
+        return replace(relay.status(), relay_id=self.relay_id, ready=self.ready)
 
     def story(self) -> dict[str, Any]:
         """Return the story of its relay, with the status of the shadow."""
@@ -245,17 +294,17 @@ class Shadow:
             reason=mover.reason,
         )
 
-    def _relay_for(self, drains_from_ms: int | None) -> Relay:
-        memory_bytes = self._memory_bytes
-        return Relay(self._client, self.plan, memory_bytes=memory_bytes, drains_from_ms=drains_from_ms, **self._options)
+    def _relay_for(self, desired: DesiredState | None) -> Relay:
+        from_ms = desired.since_ms + UNHEARD_MS if desired is not None and drains(desired.state) else None
+        return self._relay_by(memory_bytes=self._memory_bytes, drains_from_ms=from_ms)
 
     def _gate(self, source: Source, consumer: ConsumerLike, handle: Handle) -> ConsumerLike:
         part = self._names.part(self.plan.due_topic, source.partition)
         acker = OriginalAcker(self._dialer, part, self._inspector, self._clock)
         gate = AckBeforeRelay(consumer, acker, handle, self._clock, self._rng)
         with self._changed:
-            before = self._gates.get(source.partition)
-            self._acked_before += 0 if before is None else before.acked_originals
+            if (before := self._gates.get(source.partition)) is not None:
+                self._acked_before += before.acked_originals
             self._gates[source.partition] = gate
         return gate
 
@@ -279,21 +328,14 @@ class Shadow:
         before, self._relay = self._relay, None
         if before is not None:
             before.stop(DRAIN_MS)
-        relay = self._relay_for(_drains_from_ms(desired))
+        relay = self._relay_for(desired)
         try:
             relay.start()
         except Exception as error:  # noqa: BLE001 - it is tried again at the next look
-            self._report_failure(str(error) or repr(error))
+            failure, self._failure = self._failure, str(error) or repr(error)
+            if self._failure != failure:
+                self._hooks.emit(RelayPlanNotStarted(due_topic=self.plan.due_topic, reason=self._failure))
             relay.stop(0)
-            return
-        self._failure = ""
-        self._relay, self._drains = relay, drains(desired.state)
-
-    def _report_failure(self, reason: str) -> None:
-        if reason != self._failure:
-            self._hooks.emit(RelayPlanNotStarted(due_topic=self.plan.due_topic, reason=reason))
-        self._failure = reason
-
-
-def _drains_from_ms(desired: DesiredState) -> int | None:
-    return desired.since_ms + UNHEARD_MS if drains(desired.state) else None
+        else:
+            self._failure = ""
+            self._relay, self._drains = relay, drains(desired.state)

@@ -1,37 +1,69 @@
-"""Single entries for commands: read by the binary protocol, and decompressed here, within limits.
+"""Stored entries, read by the binary protocol and consumed by nobody: single entries for commands, decompressed here
+within limits, and stretches of a partition.
 
 The admin API decompresses a payload before it returns an entry, into as many bytes as its producer declared: a few
-kilobytes can end a broker that way.
+kilobytes can end a broker that way. By the binary protocol the broker decompresses none.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator
 from http import HTTPStatus
 
 from timewheel.broker.admin.entries import LEAST_BYTES, StoredEntry
+from timewheel.broker.protocol.commands import ConsumerClosed, SubscriptionType
+from timewheel.broker.protocol.consumers import EntryReader
 from timewheel.broker.protocol.dialing import Dialer
 from timewheel.broker.protocol.entries import Entry
-from timewheel.broker.protocol.errors import BinaryProtocolError, BrokerLost, BrokerRefused, LookupFailed
+from timewheel.broker.protocol.errors import (
+    BinaryProtocolError,
+    BrokerLost,
+    BrokerRefused,
+    BrokerSilent,
+    ConsumerLost,
+    LookupFailed,
+)
+from timewheel.broker.protocol.session import Session
 from timewheel.client.positions import EntryPosition
+from timewheel.core.clock import Clock, SystemClock, pause
 from timewheel.core.envelope import MAX_TIME_MS
 from timewheel.core.errors import AdminDenied, AdminError, AdminMissing, AdminUnreachable
-from timewheel.shadow.driver.content import DamagedPayload, opened
-from timewheel.shadow.peeking import PEEK_MS, EntryPeeker
+from timewheel.core.rng import system_random
+from timewheel.shadow.content import DamagedPayload, opened
+from timewheel.shadow.machine.cursors import Stretch
 
+PEEK_MS = 5_000
+"""Time-out of an entry. None comes if the broker has only its own markers left, or messages of open transactions."""
+MAX_IDLE = 16
+"""Connections that are kept for the next read."""
 MAX_OPENED_BYTES = 16 << 20
 """Limit of an entry: several entries are in memory at once."""
+QUIET_MS = 3_000
+"""Silence after which a stretch counts as read to its end: a broker does not deliver its own entries, nor messages
+behind an open transaction."""
+TRIES = 8
+"""Times that a topic may move in a row without an entry in between."""
+PAUSE_MS = 500
 
 
 class StoredEntries:
-    """An `timewheel.broker.admin.entries.EntrySource` over the binary protocol.
+    """An `timewheel.broker.admin.entries.EntrySource` over the binary protocol: each entry is read by a reader with a
+    single permit. Safe to share between threads.
 
     Args:
         dial: Returns the dialer for the broker of a topic.
     """
 
     def __init__(self, dial: Callable[[str], Dialer]) -> None:
-        self._peeker = EntryPeeker(dial)
+        self._dial = dial
+        self._clock = SystemClock()
+        # Shown in the topic's stats.
+        self._name = f"timewheel-look-{int(system_random().random() * (1 << 48)):012x}"
+        self._lock = threading.Lock()
+        self._looks = 0
+        self._idle: deque[tuple[str, Session]] = deque()
         self._is_reached = False
         self._is_out_of_reach = False
 
@@ -47,7 +79,7 @@ class StoredEntries:
             return None
         call = f"READ {topic} {position.text}"
         try:
-            found = self._peeker.peek(topic, position)
+            found = self._peek(topic, position)
         except (AdminDenied, BrokerRefused):
             return None  # the admin API may allow a role that is denied here
         except BinaryProtocolError as error:
@@ -56,8 +88,12 @@ class StoredEntries:
             self._is_out_of_reach = True
             return None
         self._is_reached = True
-        if found is None or found.position != position:
-            raise _missing(call, position, found)
+        if found is None:
+            raise AdminMissing(HTTPStatus.OK, call, f"the broker handed out nothing from there on in {PEEK_MS} ms")
+        if found.position != position:
+            if found.position.ledger == position.ledger and found.position > position:
+                raise AdminMissing(HTTPStatus.OK, call, "the broker delivers it to no consumer, as a marker of its own")
+            raise AdminMissing(HTTPStatus.NOT_FOUND, call, "there is no such entry")
         try:
             return _stored(found)
         except (DamagedPayload, ValueError) as error:
@@ -65,15 +101,53 @@ class StoredEntries:
 
     def close(self) -> None:
         """Close all connections."""
-        self._peeker.close()
+        with self._lock:
+            idle, self._idle = self._idle, deque()
+        for _, session in idle:
+            session.close()
 
+    def _peek(self, topic: str, position: EntryPosition) -> Entry | None:
+        """Return the entry at a position, or the next that consumers receive; None: there is none."""
+        with self._lock:
+            kept = next((one for one in self._idle if one[0] == topic), None)
+            if kept is not None:
+                self._idle.remove(kept)
+        if kept is not None:
+            try:
+                return self._first(kept[1], topic, position)
+            except BinaryProtocolError:
+                kept[1].close()  # it may have been idle for too long, or the topic has moved
+        session = self._dial(topic).reach(topic, keep_payload=True)
+        try:
+            return self._first(session, topic, position)
+        except BaseException:
+            session.close()
+            raise
 
-def _missing(call: str, position: EntryPosition, found: Entry | None) -> AdminMissing:
-    if found is None:
-        return AdminMissing(HTTPStatus.OK, call, f"the broker handed out nothing from there on in {PEEK_MS} ms")
-    if found.position.ledger == position.ledger and found.position > position:
-        return AdminMissing(HTTPStatus.OK, call, "the broker delivers it to no consumer, as a marker of its own")
-    return AdminMissing(HTTPStatus.NOT_FOUND, call, "there is no such entry")
+    def _first(self, session: Session, topic: str, position: EntryPosition) -> Entry | None:
+        with self._lock:
+            self._looks += 1
+            name = f"{self._name}-{self._looks}"
+        request_id, reader = session.connection.subscribe(
+            topic, name, SubscriptionType.EXCLUSIVE, name=name, start=position
+        )
+        session.answer(request_id, topic=topic, consumer_id=reader)
+        session.connection.grant(reader, 1)
+        entry, until_ms = None, self._clock.monotonic_ms() + PEEK_MS
+        while entry is None and (left_ms := until_ms - self._clock.monotonic_ms()) > 0:
+            for event in session.events(left_ms):
+                if isinstance(event, ConsumerClosed) and event.consumer_id == reader:
+                    raise ConsumerLost(topic, event.reason)
+                if isinstance(event, Entry) and event.consumer_id == reader:
+                    entry = event
+                    break
+        session.answer(session.connection.close_consumer(reader), topic=topic)
+        with self._lock:
+            self._idle.append((topic, session))
+            oldest = self._idle.popleft()[1] if len(self._idle) > MAX_IDLE else None
+        if oldest is not None:
+            oldest.close()
+        return entry
 
 
 def _stored(entry: Entry) -> StoredEntry:
@@ -109,3 +183,38 @@ def _stored(entry: Entry) -> StoredEntry:
 def _text(text: str) -> str:
     """Replace characters that are not text: files and answers do not accept them."""
     return text.encode("utf-8", "replace").decode()
+
+
+def entries_in(
+    dialer: Dialer, part: str, stretch: Stretch, clock: Clock, *, keep_payload: bool = False, quiet_ms: int = QUIET_MS
+) -> Iterator[list[Entry]]:
+    """Yield the entries of a stretch, in topic order, some at a time; if the topic moves, go on behind the last entry.
+
+    Args:
+        dialer: Knows the cluster.
+        part: Full name of a partition, or of a topic without partitions.
+        stretch: The entries to read.
+        clock: For pauses.
+        keep_payload: Whether entries keep their payloads.
+        quiet_ms: See `QUIET_MS`.
+
+    Raises:
+        BinaryProtocolError: The stretch cannot be read.
+    """
+    after, failures = stretch.after, 0
+    while True:
+        try:
+            with EntryReader(dialer, part, after=after, keep_payload=keep_payload) as reader:
+                while entries := reader.read(quiet_ms):
+                    after, failures = entries[-1].position, 0
+                    if after < stretch.upto:
+                        yield entries
+                        continue
+                    yield [entry for entry in entries if entry.position <= stretch.upto]
+                    return
+                return
+        except (BrokerLost, ConsumerLost, BrokerSilent, BrokerRefused) as error:
+            failures += 1
+            if failures >= TRIES or (isinstance(error, BrokerRefused) and not error.is_passing):
+                raise
+            pause(clock, PAUSE_MS)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from timewheel.core.lazy_exports import names_on_first_use
+from timewheel.core.extras import names_on_first_use
 from timewheel.testing.errors import BrokerFailed, BrokerUnavailable
 from timewheel.testing.eventually import eventually
 

@@ -47,7 +47,6 @@ def unload_all_namespaces(admin_url: str) -> None:
 
 
 def broker_version(admin_url: str) -> str:
-    """Ask a broker for its version."""
     with _client(admin_url, CALL_TIMEOUT_S) as admin:
         return admin.get("/admin/v2/brokers/version").raise_for_status().text.strip().strip('"')
 

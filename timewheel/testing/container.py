@@ -10,24 +10,76 @@ The lookup's address is correct nevertheless, for clients without that rule.
 
 from __future__ import annotations
 
+import os
+import socket
 import uuid
 from contextlib import contextmanager
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Self
 
 from timewheel.testing.admin_calls import await_ready, unload_topic
-from timewheel.testing.choice import ELSEWHERE
-from timewheel.testing.docker_engine import engine_address, engine_trouble, words_of
 from timewheel.testing.errors import BrokerUnavailable
 from timewheel.testing.ports import LOOPBACK
-from timewheel.testing.settings import COMMON_SETTINGS, VERSION_VARIABLE, version_asked_for
+from timewheel.testing.settings import COMMON_SETTINGS, ELSEWHERE, VERSION_VARIABLE, version_asked_for
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
-    from types import TracebackType
 
     from testcontainers.core.container import DockerContainer
 
     from timewheel.testing.maven import Progress
+
+
+USUAL_ENGINE = "unix:///var/run/docker.sock"
+ENGINE_TIMEOUT_S = 5
+
+
+def engine_address() -> str:
+    """Return the address that testcontainers uses: `$DOCKER_HOST`, else the current Docker context, else the usual
+    socket.
+    """
+    from testcontainers.core.docker_client import get_docker_host  # noqa: PLC0415 - an extra
+
+    return get_docker_host() or USUAL_ENGINE
+
+
+def engine_trouble() -> str | None:
+    """Return why no Docker engine can be used, without a full stop; None if an engine answers."""
+    if find_spec("testcontainers") is None:
+        return "testcontainers is not installed (it comes with the extra testing of pulsar-timewheel)"
+    import docker  # noqa: PLC0415 - an extra
+    from docker.errors import DockerException  # noqa: PLC0415
+
+    address = engine_address()
+    try:
+        if address.startswith("unix://"):
+            _connect(address.removeprefix("unix://"))
+        engine = docker.from_env(
+            environment={**os.environ, "DOCKER_HOST": address},
+            timeout=ENGINE_TIMEOUT_S,
+            use_ssh_client=address.startswith("ssh://"),  # as testcontainers does
+        )
+        try:
+            engine.ping()
+        finally:
+            engine.close()
+    except (DockerException, OSError) as error:
+        return f"no Docker engine answers at {address} ({words_of(error)})"
+    return None
+
+
+def words_of(error: BaseException) -> str:
+    """Return the engine's error text, or the reason for its silence, on one line."""
+    words = getattr(error, "explanation", None) or str(error) or type(error).__name__
+    return " ".join(str(words).split())
+
+
+def _connect(path: str) -> None:
+    """Try the socket directly first: docker leaks a socket if no server listens."""
+    with socket.socket(socket.AF_UNIX) as probe:
+        probe.settimeout(ENGINE_TIMEOUT_S)
+        probe.connect(path)
+
 
 IMAGE = "apachepulsar/pulsar"
 START_TIMEOUT_S = 180.0
@@ -160,9 +212,7 @@ class PulsarContainer:
     def __enter__(self) -> Self:
         return self.start()
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.stop()
 
     def _known_urls(self) -> tuple[str, str]:

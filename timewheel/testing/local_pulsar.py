@@ -11,16 +11,21 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 from timewheel.testing.admin_calls import await_ready, unload_all_namespaces, unload_topic
-from timewheel.testing.class_archive import ensure_class_archive, using_archive, writing_archive
 from timewheel.testing.errors import BrokerFailed
-from timewheel.testing.maven import Progress, broker_jars, find_java
+from timewheel.testing.maven import (
+    Progress,
+    broker_jars,
+    ensure_class_archive,
+    find_java,
+    using_archive,
+    writing_archive,
+)
 from timewheel.testing.ports import LOOPBACK, free_ports, is_free
 from timewheel.testing.process import OwnedProcess, exit_words
 from timewheel.testing.settings import STANDALONE_SETTINGS, version_asked_for
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from types import TracebackType
 
 START_TIMEOUT_S = 120.0
 """A broker is healthy in about 5 s on an idle machine; a busy machine gets this long, twice."""
@@ -108,7 +113,7 @@ class LocalPulsar:
             heap_mb: Limit of the Java heap, in MiB.
             direct_memory_mb: Limit of Java's direct memory, in which the broker caches entries, in MiB.
             log_level: Level of the broker's log, as log4j names it.
-            quick_start: Use an archive of the broker's classes (see `timewheel.testing.class_archive`), and compile
+            quick_start: Use an archive of the broker's classes (see `timewheel.testing.maven`), and compile
                 quickly rather than well. The very first start of a version creates the archive, which takes about 20 s.
                 False suits a broker under load for a long time.
             progress: Called with a line at a time during a download.
@@ -252,9 +257,7 @@ class LocalPulsar:
             self.stop()
             raise
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.stop()
 
     def _running(self) -> OwnedProcess:

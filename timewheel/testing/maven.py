@@ -7,6 +7,7 @@ under a file lock, so that any number of processes fetch it once.
 
 from __future__ import annotations
 
+import fcntl
 import os
 import re
 import shutil
@@ -15,6 +16,7 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Callable
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import takewhile
 from pathlib import Path
@@ -22,11 +24,49 @@ from typing import IO, TYPE_CHECKING
 
 from timewheel.core.escapes import shell_line
 from timewheel.testing.errors import BrokerUnavailable
-from timewheel.testing.locking import locked
 from timewheel.testing.settings import DEFAULT_VERSION, SUPPORTED_VERSIONS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+
+POLL_S = 0.2
+TIMEOUT_S = 1_800
+"""The work under the lock has this limit itself; a longer wait means that a process hangs."""
+
+
+@contextmanager
+def locked(path: Path, *, on_wait: Callable[[], None]) -> Iterator[None]:
+    """Hold an exclusive lock, which the kernel drops when this process ends, however it ends.
+
+    Args:
+        path: The lock file; it is created, and never removed, because removing it would open a race.
+        on_wait: Called once if another process holds the lock.
+
+    Raises:
+        BrokerUnavailable: Another process held it for half an hour.
+    """
+    with path.open("a") as handle:
+        deadline = time.monotonic() + TIMEOUT_S
+        told = False
+        while not _taken(handle.fileno()):
+            if time.monotonic() > deadline:
+                raise BrokerUnavailable(f"another process has held {path} for {TIMEOUT_S} s")
+            if not told:
+                on_wait()
+                told = True
+            time.sleep(POLL_S)
+        yield
+
+
+def _taken(fd: int) -> bool:
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
 
 MIN_JAVA = 17
 JAVA_TIMEOUT_S = 60
@@ -217,3 +257,40 @@ def _lines(stream: IO[str] | None) -> Iterator[str]:
     if stream is not None:
         for line in stream:
             yield line.rstrip("\n")
+
+
+_QUIET = ("-Xlog:cds=off", "-Xlog:cds+dynamic=off", "-Xlog:class+path=off")
+
+
+def ensure_class_archive(lib: Path, java: Java, *, train: Callable[[Path], None], progress: Progress | None) -> Path:
+    """Return the path of the archive for these jars and this Java; `train` writes a missing archive.
+
+    `train` gets the file to write. If it writes none, an empty file takes its place, so that it is tried only once.
+    Nothing is written if the folder is not writable, as with jars that an administrator has installed.
+    """
+    archive = lib.parent / f"classes-java-{re.sub(r'[^0-9A-Za-z.+-]', '-', java.version)}.jsa"
+    if not archive.exists() and os.access(archive.parent, os.W_OK):
+        say = progress or _silent
+        with locked(
+            archive.with_suffix(".lock"), on_wait=lambda: say("another process is preparing the broker; waiting for it")
+        ):
+            if not archive.exists():
+                say("preparing the broker for quick starts (about 20 s, once)")
+                partial = archive.with_suffix(".partial")
+                partial.unlink(missing_ok=True)
+                train(partial)
+                partial.touch()
+                partial.rename(archive)
+    return archive
+
+
+def using_archive(archive: Path) -> tuple[str, ...]:
+    """Return the options for a JVM that reads the archive; none if the archive is missing or empty."""
+    if not archive.exists() or not archive.stat().st_size:
+        return ()
+    return ("-Xshare:auto", f"-XX:SharedArchiveFile={archive}", *_QUIET)
+
+
+def writing_archive(archive: Path) -> tuple[str, ...]:
+    """Return the options for a JVM that writes the archive when it ends in order."""
+    return (f"-XX:ArchiveClassesAtExit={archive}", *_QUIET)

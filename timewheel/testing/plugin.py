@@ -21,8 +21,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import pytest
 
-from timewheel.testing.choice import BROKER_VARIABLE
-from timewheel.testing.settings import VERSION_VARIABLE
+from timewheel.testing.settings import BROKER_VARIABLE, VERSION_VARIABLE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -24,7 +24,6 @@ from timewheel.testing.errors import BrokerFailed
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from types import TracebackType
 
 WAIT_SLICE_S = 0.1
 """Two threads may wait for the same message, and only one of them reads it; the other checks again after this long."""
@@ -172,9 +171,7 @@ class OwnedProcess:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def log_tail(self, lines: int = 30) -> str:

@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING, Protocol
 import httpx
 
 from timewheel.testing.admin_calls import broker_version, unload_topic
-from timewheel.testing.choice import BROKER_VARIABLE, ELSEWHERE, BrokerChoice, BrokerKind, broker_choice
-from timewheel.testing.container import PulsarContainer
-from timewheel.testing.docker_engine import engine_trouble
+from timewheel.testing.container import PulsarContainer, engine_trouble
 from timewheel.testing.errors import BrokerUnavailable
 from timewheel.testing.local_pulsar import LocalPulsar
+from timewheel.testing.settings import BROKER_VARIABLE, ELSEWHERE, BrokerChoice, BrokerKind, broker_choice
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -30,14 +29,10 @@ class Broker(Protocol):
         ...
 
     @property
-    def admin_url(self) -> str:
-        """URL of the admin REST interface."""
-        ...
+    def admin_url(self) -> str: ...
 
     @property
-    def version(self) -> str:
-        """Version of the broker's Pulsar."""
-        ...
+    def version(self) -> str: ...
 
     def unload(self, topic: str) -> None:
         """Unload a topic; it is loaded again on use."""

@@ -11,8 +11,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from timewheel.core.extras import missing_extra
-from timewheel.core.lazy_exports import names_on_first_use
+from timewheel.core.extras import missing_extra, names_on_first_use
 
 if TYPE_CHECKING:
     from timewheel.tracing.handlers import traced_handler

@@ -27,11 +27,11 @@ from timewheel.tracing.attributes import (
     TEMPLATE,
     TIMER_ID,
     common,
+    context_in,
     due_text,
     position_text,
     tracer_of,
 )
-from timewheel.tracing.carried import context_in
 
 
 def traced_handler(

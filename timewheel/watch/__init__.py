@@ -9,19 +9,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from timewheel.core.extras import missing_extra
-from timewheel.core.lazy_exports import names_on_first_use
+from timewheel.core.extras import missing_extra, names_on_first_use
 
 if TYPE_CHECKING:
     from timewheel.watch.change import Change, change_for
-    from timewheel.watch.checking import Checked, check
+    from timewheel.watch.checking import Checked, Finding, Level, check
     from timewheel.watch.comparison import GapComparison
-    from timewheel.watch.drift import Drift
-    from timewheel.watch.facts import checked_facts
-    from timewheel.watch.growth import Growth
     from timewheel.watch.log import CheckLine, append_check, read_checks
-    from timewheel.watch.sends import Sends
-    from timewheel.watch.verdict import Finding, Level
+    from timewheel.watch.outlook import Growth
+    from timewheel.watch.sends import Drift, Sends
+    from timewheel.watch.text import checked_facts
 
 __all__ = [
     "Change",
@@ -42,14 +39,12 @@ __all__ = [
 
 _NAMES_OF = {
     "change": ("Change", "change_for"),
-    "checking": ("Checked", "check"),
-    "drift": ("Drift",),
-    "facts": ("checked_facts",),
-    "growth": ("Growth",),
+    "checking": ("Checked", "Finding", "Level", "check"),
     "log": ("CheckLine", "append_check", "read_checks"),
-    "sends": ("Sends",),
+    "outlook": ("Growth",),
+    "sends": ("Drift", "Sends"),
+    "text": ("checked_facts",),
     "comparison": ("GapComparison",),
-    "verdict": ("Finding", "Level"),
 }
 __getattr__ = names_on_first_use(
     __name__,

@@ -12,9 +12,8 @@ from timewheel.core.durations import DAY_MS
 from timewheel.core.plan import Calendar, Plan
 from timewheel.core.planfile import dump_plan
 from timewheel.spark_planner.history.columns import DUE_MS, KEY, PUBLISH_MS, SIZE_BYTES, TOPIC
-from timewheel.spark_planner.job import Planned, plan_for
-from timewheel.spark_planner.progress import ProgressCallback, no_report
-from timewheel.spark_planner.traffic import survey
+from timewheel.spark_planner.job import Planned, plan_for, survey
+from timewheel.spark_planner.session import ProgressCallback, no_report
 from timewheel.watch.checking import Checked
 from timewheel.watch.expected import turns_of
 
@@ -111,13 +110,7 @@ def changed_plan(before: Plan, planned: Plan) -> Plan:
 
 
 def diff_of(before: Plan, after: Plan, path: str) -> str:
-    """Return the unified diff between the files of two plans.
-
-    Args:
-        before: The old plan.
-        after: The new plan.
-        path: Path to show in the diff's header.
-    """
+    """Return the unified diff between the files of two plans."""
     lines = difflib.unified_diff(
         dump_plan(before).splitlines(keepends=True), dump_plan(after).splitlines(keepends=True), path, f"{path} (new)"
     )

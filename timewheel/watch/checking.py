@@ -1,31 +1,245 @@
-"""A check of a live plan, from its topics to the verdict."""
+"""A check of a live plan, from its topics to the verdict: its findings, and the level of the worst."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from enum import StrEnum
 
 from timewheel.broker.admin.client import AdminClient
 from timewheel.core.broker_profile import BrokerProfile
 from timewheel.core.clock import Clock, SystemClock
-from timewheel.core.durations import DAY_MS
-from timewheel.core.plan import Plan
-from timewheel.inspect.plan_sample import PlanSample, sample_plan
-from timewheel.inspect.sample import DEFAULT_SAMPLES, ProgressCallback
-from timewheel.spark_planner.choice.constraints import Constraints
+from timewheel.core.durations import DAY_MS, format_duration, span
+from timewheel.core.plan import Plan, Tiered, Wheel
+from timewheel.core.routing import release_at
+from timewheel.core.steps import longest_due_stay_ms
+from timewheel.inspect.plan_sample import PlanSample, PlanTopic, sample_plan
+from timewheel.inspect.reader import ProgressCallback, no_report
+from timewheel.inspect.sample import DEFAULT_SAMPLES
+from timewheel.spark_planner.choice.constraints import GAP_FRACTION, Constraints
 from timewheel.spark_planner.errors import NoSuchTopic, SeveralTopics
 from timewheel.spark_planner.extrapolation import trend_of
 from timewheel.spark_planner.summary.cells import Cells
 from timewheel.spark_planner.summary.statistic import Statistic
 from timewheel.watch.comparison import GapComparison, comparisons, together
-from timewheel.watch.drift import Drift, Reference, drift, reference_of
 from timewheel.watch.expected import Expected, expected
-from timewheel.watch.growth import Growth, growth_of
 from timewheel.watch.log import CheckLine
-from timewheel.watch.outlook import Outlook, outlook_of
-from timewheel.watch.sends import Sends, sends_of
-from timewheel.watch.verdict import Finding, Level, findings_of, level_of
+from timewheel.watch.outlook import Growth, Outlook, growth_of, outlook_of
+from timewheel.watch.sends import LEAST_TIMERS, SHARES, Drift, Reference, Sends, drift, reference_of, sends_of
+
+ASTRAY_SHARE = 0.01
+"""Fraction of the timers in due topics: fewer that stay longer than the plan allows are left from an earlier plan."""
+
+
+class Level(StrEnum):
+    """Level of a finding."""
+
+    FINE = "fine"
+    ATTENTION = "attention"
+    """A limit will be reached, or the topics deviate from the plan."""
+    BROKEN = "broken"
+    """A limit is broken now, by the broker's own counter."""
+
+    @property
+    def rank(self) -> int:
+        return list(Level).index(self)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """A single result of a check.
+
+    Args:
+        name: Short and stable name, for programs.
+        level: Level of the finding; fine for information only.
+        text: A sentence.
+    """
+
+    name: str
+    level: Level
+    text: str
+
+
+def _findings(checked: Checked) -> tuple[Finding, ...]:
+    """Return all findings, the worst first."""
+    by = (_counted, _compared, _exceeded, _growing, _drifted, _on_the_way, _seen)
+    found = [finding for find in by for finding in find(checked)]
+    return tuple(sorted(found, key=lambda finding: -finding.level.rank))
+
+
+def _counted(checked: Checked) -> Iterator[Finding]:
+    worst = max(checked.parts, key=lambda part: part.counted, default=None)
+    limit, constraints = checked.profile.gap_limit_ranges, checked.constraints
+    if worst is None or worst.counted <= constraints.gap_fraction * limit:
+        return
+    then = "the next reload delivers handled messages again" if worst.counted > limit else "there is no room left"
+    yield Finding(
+        name="gaps",
+        level=Level.BROKEN,
+        text=(
+            f"{worst.name} has {worst.counted:,} gaps of {worst.subscription!r}, more than "
+            f"{constraints.gap_fraction:.0%} of the {limit:,} that the broker keeps: {then}."
+        ),
+    )
+
+
+def _compared(checked: Checked) -> Iterator[Finding]:
+    for whole in checked.wholes:
+        if whole.overdue:
+            text = (
+                f"at least {whole.overdue:,.0f} entries are due and {whole.subscription!r} has not acknowledged them: "
+                "its consumers are away or behind."
+            )
+            yield Finding(name="overdue", level=Level.ATTENTION, text=text)
+        if whole.agrees:
+            continue
+        why = (
+            "fewer: acknowledgements were forgotten at a reload, or due timers are not handled"
+            if whole.counted < whole.low
+            else "more: timers are acknowledged before they are due, or some that are due are left"
+        )
+        text = (
+            f"the broker counts {whole.counted:,} gaps of {whole.subscription!r}, and by the entries of the topic "
+            f"there should be {whole.low:,.0f} to {whole.high:,.0f}. There are {why}."
+        )
+        yield Finding(name="disagree", level=Level.ATTENTION, text=text)
+
+
+def _exceeded(checked: Checked) -> Iterator[Finding]:
+    expected, profile, constraints = checked.expected, checked.profile, checked.constraints
+    if expected is None or expected.is_short or not expected.broken:
+        return
+    evaluation = expected.evaluation
+    others = [name for name in expected.broken if name != GAP_FRACTION]
+    said = [f"it breaks {name}" for name in others]
+    if GAP_FRACTION in expected.broken:
+        said.insert(
+            0,
+            f"a partition comes to {evaluation.peak_gaps_per_partition:,.0f} gaps, more than "
+            f"{constraints.gap_fraction:.0%} of the {profile.gap_limit_ranges:,} that the broker keeps",
+        )
+    text = f"if timers go on being sent as now: {'; '.join(said)}."
+    yield Finding(name="expected", level=Level.ATTENTION, text=text)
+
+
+def _growing(checked: Checked) -> Iterator[Finding]:
+    reached = checked.outlook.reached
+    if reached is None:
+        return
+    growth = reached.growth
+    since = f" over {growth.weeks:.3g} weeks" if growth.weeks else ""
+    basis = f"at this growth ({growth.weekly:+.1%} a week{since}, by {reached.basis})"
+    day = f"{datetime.fromtimestamp(reached.at_ms / 1_000, UTC):%Y-%m-%d}"
+    level = Level.ATTENTION if checked.outlook.is_soon else Level.FINE
+    text = f"{basis} the limit is reached on {day}: {reached.limit}."
+    yield Finding(name="growth", level=level, text=text)
+
+
+def _drifted(checked: Checked) -> Iterator[Finding]:
+    drift = checked.drift
+    if drift is None:
+        if checked.outlook.compares:
+            return
+        text = (
+            "there is nothing to compare with yet: give the statistic that the plan was made from (--stat), or keep a "
+            "log of checks (--log), from which later checks find drift and growth."
+        )
+        yield Finding(name="alone", level=Level.FINE, text=text)
+        return
+    then = drift.reference
+    if drift.is_rate:
+        text = (
+            f"{drift.rate * then.per_second:,.3g} timers are sent a second, against {then.per_second:,.3g} by "
+            f"{then.name} ({drift.rate - 1:+.0%}, +- {drift.rate_error:.0%})."
+        )
+        yield Finding(name="rate", level=Level.ATTENTION, text=text)
+    if drift.is_delay:
+        pairs = zip(SHARES, drift.quantiles_ms, then.quantiles_ms, strict=True)
+        said = ", ".join(
+            f"{share:.0%} within {span(now_ms)} (then {span(then_ms)})"
+            for share, now_ms, then_ms in pairs
+            if share in (0.5, 0.9, 0.99)
+        )
+        text = f"delays differ from those of {then.name}, for at least {drift.moved:.0%} of the timers: {said}."
+        yield Finding(name="delays", level=Level.ATTENTION, text=text)
+
+
+def _on_the_way(checked: Checked) -> Iterator[Finding]:
+    sample, plan = checked.sample, checked.plan
+    if sample.missing:
+        are = "are" if len(sample.missing) > 1 else "is"
+        text = f"{_some(sample.missing)} {are} missing: timewheel topics ensure PLAN"
+        yield Finding(name="missing", level=Level.ATTENTION, text=text)
+    for topic in sample.due:
+        if topic.partitions not in (plan.partitions, 0):
+            text = f"{topic.name} has {topic.partitions} partitions, and the plan says {plan.partitions}."
+            yield Finding(name="partitions", level=Level.ATTENTION, text=text)
+            break
+    stuck = _stuck(sample)
+    if stuck:
+        text = (
+            f"about {stuck:,.0f} timers wait in holding topics longer than {format_duration(plan.guard_ms)} past their "
+            "release: no relay runs, or it is behind."
+        )
+        yield Finding(name="stuck", level=Level.ATTENTION, text=text)
+    longest_ms = longest_due_stay_ms(plan) + plan.jitter_ms
+    there = [timer for timer in sample.in_due.timers if timer.due_ms - timer.entered_ms > longest_ms]
+    if len(there) > ASTRAY_SHARE * len(sample.in_due.timers):
+        share = len(there) / len(sample.in_due.timers)
+        why = (
+            "some are sent without the plan, or by an earlier plan"
+            if isinstance(plan.scheme, Tiered | Wheel)
+            else ("they are sent past the plan's max_delay")
+        )
+        text = f"{share:.0%} of the entries in the due topic stay there for more than {span(longest_ms)}: {why}."
+        yield Finding(name="astray", level=Level.ATTENTION, text=text)
+
+
+def _stuck(sample: PlanSample) -> float:
+    """Estimate the timers that a relay should have moved by now."""
+    topic_of: dict[str, PlanTopic] = {part.name: topic for topic in sample.holding for part in topic.parts}
+    part_of = {part.name: part for topic in sample.holding for part in topic.parts}
+    found = 0
+    for timer in sample.in_holding.timers:
+        topic, part = topic_of[timer.place.topic], part_of[timer.place.topic]
+        assert topic.step is not None  # holding topics have a step
+        is_open = all(timer.place.position > cursor.mark_delete for cursor in part.cursors.values())
+        late_ms = part.at_ms - release_at(topic.step, timer.due_ms, timer.entered_ms)
+        found += is_open and late_ms > sample.plan.guard_ms
+    return found * sample.in_holding.scale
+
+
+def _seen(checked: Checked) -> Iterator[Finding]:
+    sample, sends, expected = checked.sample, checked.sends, checked.expected
+    if not sends.is_enough:
+        text = (
+            f"rate, delays and growth are not known: of the sends of the last {span(sends.window_ms)}, of which no "
+            f"entry is removed yet, {len(sends.timers)} timers are in the sample, and {LEAST_TIMERS} are needed. Take "
+            "more samples, or check at another time."
+        )
+        yield Finding(name="few", level=Level.FINE, text=text)
+    if expected is not None and expected.is_short:
+        text = (
+            f"the window of {span(sends.window_ms)} is too short against the longest delays to say what the topics "
+            "come to hold."
+        )
+        yield Finding(name="short", level=Level.FINE, text=text)
+    elif expected is not None and expected.says_no_day:
+        text = (
+            f"the window of {span(sends.window_ms)} is shorter than a day: it is taken to go on like this, and hours "
+            "that are busier are not in it."
+        )
+        yield Finding(name="no_day", level=Level.FINE, text=text)
+    unread = sample.in_due.unread + sample.in_holding.unread
+    if unread:
+        text = f"{unread:,} chosen entries were gone, or could not be read."
+        yield Finding(name="unread", level=Level.FINE, text=text)
+
+
+def _some(names: Sequence[str]) -> str:
+    return names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1} more"
+
 
 HORIZON_MS = 30 * DAY_MS
 
@@ -66,7 +280,7 @@ class Checked:
     @property
     def level(self) -> Level:
         """Level of the worst finding."""
-        return level_of(self.findings)
+        return max((finding.level for finding in self.findings), key=lambda level: level.rank, default=Level.FINE)
 
     @property
     def worst(self) -> GapComparison:
@@ -116,7 +330,7 @@ def check(
     horizon_ms: int = HORIZON_MS,
     samples: int = DEFAULT_SAMPLES,
     seed: int = 0,
-    on_progress: ProgressCallback = lambda _done, _total: None,
+    on_progress: ProgressCallback = no_report,
 ) -> Checked:
     """Check a live plan without consuming or changing anything.
 
@@ -155,24 +369,14 @@ def judged(
     earlier: Sequence[CheckLine] = (),
     horizon_ms: int = HORIZON_MS,
 ) -> Checked:
-    """Evaluate a sample: every step of a check except reading from the broker.
-
-    Args:
-        sample: Sample of the plan's topics.
-        profile: The broker.
-        constraints: Constraints on the plan.
-        cells: Statistic that the plan was made from.
-        earlier: Checks of the same due topic, in order.
-        horizon_ms: Time ahead within which reaching a limit matters.
-    """
+    """Evaluate a sample: every step of a check except reading from the broker."""
     parts = comparisons(sample, profile.tick_ms)
     wholes = together(sample.plan.due_topic, parts)
     sends = sends_of(sample)
     seen = expected(sends, sample.plan, profile, constraints) if sends.is_enough else None
     reference = None if seen is None else _reference(sends, sample.plan, cells, earlier)
     changed = None if reference is None else drift(sends, reference)
-    outlook = _outlook(sample, sends, seen, cells, earlier, horizon_ms)
-    return Checked(
+    checked = Checked(
         sample=sample,
         profile=profile,
         constraints=constraints,
@@ -181,9 +385,9 @@ def judged(
         sends=sends,
         expected=seen,
         drift=changed,
-        outlook=outlook,
-        findings=findings_of(sample, parts, wholes, sends, seen, changed, outlook, profile, constraints),
+        outlook=_outlook_from(sample, sends, seen, cells, earlier, horizon_ms),
     )
+    return replace(checked, findings=_findings(checked))
 
 
 def _cells(statistic: Statistic, plan: Plan, topic: str | None) -> Cells:
@@ -207,7 +411,7 @@ def _reference(sends: Sends, plan: Plan, cells: Cells | None, earlier: Sequence[
     return None
 
 
-def _outlook(
+def _outlook_from(
     sample: PlanSample,
     sends: Sends,
     seen: Expected | None,

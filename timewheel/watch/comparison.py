@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from math import sqrt
 
-from timewheel.client.positions import EntryPosition
+from timewheel.inspect.entries import Entries
 from timewheel.inspect.plan_sample import Drawn, Part, PlanSample, StoredTimer
 
 NORMAL_95 = 1.96
@@ -96,12 +96,7 @@ class _Entry:
 
 
 def comparisons(sample: PlanSample, tick_ms: int) -> tuple[GapComparison, ...]:
-    """Return predicted and counted gaps for each subscription of the plan on each partition of its due topics.
-
-    Args:
-        sample: Sample of the plan's topics.
-        tick_ms: The broker's ``delayedDeliveryTickTimeMillis``.
-    """
+    """Return predicted and counted gaps for each subscription of the plan on each partition of its due topics."""
     parts = [part for topic in sample.due for part in topic.parts]
     mine = _by_part(parts, sample.in_due.timers)
     pairs = sum(sum(_is_pair(*both) for both in pairwise(entries)) for entries in mine.values())
@@ -116,11 +111,8 @@ def comparisons(sample: PlanSample, tick_ms: int) -> tuple[GapComparison, ...]:
 
 
 def together(name: str, found: Iterable[GapComparison]) -> tuple[GapComparison, ...]:
-    """Sum each subscription over all partitions, in the order of the subscriptions.
-
-    Args:
-        name: Name of the sum.
-        found: Comparisons of single partitions; these were sampled together, so the squares of their errors add up.
+    """Sum each subscription over all partitions, in the order of the subscriptions. The partitions were sampled
+    together, so the squares of their errors add up.
     """
     by_subscription: defaultdict[str, list[GapComparison]] = defaultdict(list)
     for one in found:
@@ -145,25 +137,15 @@ def together(name: str, found: Iterable[GapComparison]) -> tuple[GapComparison, 
 
 def _by_part(parts: Sequence[Part], timers: Iterable[StoredTimer]) -> dict[str, list[_Entry]]:
     """Group the sampled entries by partition, in order."""
-    before = {part.name: _entries_before(part) for part in parts}
+    stored = {part.name: Entries((part.name, run) for run in part.runs) for part in parts}
     found: dict[str, dict[int, _Entry]] = {part.name: {} for part in parts}
     for timer in timers:
-        ledger, entry = timer.place.position
-        number = before[timer.place.topic][ledger] + entry
+        number = stored[timer.place.topic].number_of(timer.place.position)
         other = found[timer.place.topic].get(number)
         # An entry is acknowledged once all messages of its batch are.
         due_ms = timer.due_ms if other is None else max(timer.due_ms, other.due_ms)
-        found[timer.place.topic][number] = _Entry(number, ledger, due_ms)
+        found[timer.place.topic][number] = _Entry(number, timer.place.position.ledger, due_ms)
     return {name: [entries[number] for number in sorted(entries)] for name, entries in found.items()}
-
-
-def _entries_before(part: Part) -> dict[int, int]:
-    """Return for each ledger the number of entries in earlier ledgers."""
-    found, total = {}, 0
-    for ledger, entries in part.ledgers:
-        found[ledger] = total
-        total += entries
-    return found
 
 
 def _is_pair(first: _Entry, second: _Entry) -> bool:
@@ -174,7 +156,7 @@ def _comparison(
     part: Part, entries: Sequence[_Entry], subscription: str, drawn: Drawn, scale: float, tick_ms: int
 ) -> GapComparison:
     cursor = part.cursors[subscription]
-    after = _after(part, cursor.mark_delete)
+    after = Entries((part.name, run) for run in part.runs).number_after(cursor.mark_delete)
     beyond = [entry for entry in entries if entry.number >= after]
     now_ms = part.at_ms
     begins = sum(_begins(beyond, now_ms))
@@ -195,18 +177,6 @@ def _comparison(
         fresh=fresh * drawn.scale,
         backlog=cursor.backlog,
     )
-
-
-def _after(part: Part, mark_delete: EntryPosition) -> int:
-    """Return the number of the first entry after the mark-delete position."""
-    number = 0
-    for ledger, entries in part.ledgers:
-        if ledger == mark_delete.ledger:
-            return number + mark_delete.entry + 1
-        if ledger > mark_delete.ledger:
-            return number
-        number += entries
-    return number
 
 
 def _begins(entries: Sequence[_Entry], at_ms: float) -> Iterator[bool]:

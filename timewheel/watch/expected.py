@@ -54,13 +54,7 @@ def expected(sends: Sends, plan: Plan, profile: BrokerProfile, constraints: Cons
     """Evaluate the plan on the sends, continued until its topics are full.
 
     The volume is scaled (``growth``) as the planner scales the file of a sample. Multiplying the sampled timers instead
-    would put many of them at the same moment.
-
-    Args:
-        sends: Enough sends (`Sends.is_enough`).
-        plan: The plan in force.
-        profile: The broker.
-        constraints: Constraints on the plan.
+    would put many of them at the same moment. The sends are enough (`Sends.is_enough`).
     """
     timers, scale = sends.evenly()
     publish_ms, due_ms = _times(timers)

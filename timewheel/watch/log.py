@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict, dataclass
+from itertools import islice
 from pathlib import Path
-from typing import Any
 
-from timewheel.watch.errors import LogUnreadable
+from pydantic import TypeAdapter
 
-FORMAT = 1
+from timewheel.inspect.errors import LogUnreadable
+from timewheel.inspect.json_log import append_lines, read_lines
+
 MAX_LINES = 100_000
 """Eleven years of hourly checks."""
 
@@ -54,15 +55,10 @@ def read_checks(path: Path, due_topic: str) -> tuple[CheckLine, ...]:
     Raises:
         LogUnreadable: The file cannot be read, or is not a log of checks.
     """
-    try:
-        lines = path.read_text(encoding="utf-8").splitlines()
-    except FileNotFoundError:
-        return ()
-    except (OSError, ValueError) as error:
-        raise LogUnreadable(str(path), 0, str(error)) from error
-    if len(lines) > MAX_LINES:
+    parse = TypeAdapter(CheckLine).validate_python
+    found = list(islice(read_lines(path, parse, "check", LogUnreadable), MAX_LINES + 1))
+    if len(found) > MAX_LINES:
         raise LogUnreadable(str(path), 0, f"it has more than {MAX_LINES:,} lines: begin another log")
-    found = [_line(str(path), number, text) for number, text in enumerate(lines, start=1) if text.strip()]
     return tuple(sorted((line for line in found if line.due_topic == due_topic), key=lambda line: line.at_ms))
 
 
@@ -72,38 +68,4 @@ def append_check(path: Path, line: CheckLine) -> None:
     Raises:
         LogUnreadable: The file cannot be written.
     """
-    text = json.dumps({"format": FORMAT, **asdict(line)}) + "\n"
-    try:
-        with path.open("a", encoding="utf-8") as file:
-            file.write(text)
-    except OSError as error:
-        raise LogUnreadable(str(path), 0, str(error)) from error
-
-
-def _line(path: str, number: int, text: str) -> CheckLine:
-    try:
-        found: dict[str, Any] = json.loads(text)
-        if found["format"] != FORMAT:
-            raise LogUnreadable(path, number, f"it is of format {found['format']}, not {FORMAT}")
-        return CheckLine(
-            at_ms=int(found["at_ms"]),
-            due_topic=str(found["due_topic"]),
-            revision=int(found["revision"]),
-            per_second=_number(found["per_second"]),
-            delays_ms=tuple(int(delay_ms) for delay_ms in found["delays_ms"]),
-            predicted=float(found["predicted"]),
-            counted=int(found["counted"]),
-            worst=int(found["worst"]),
-            peak=_number(found["peak"]),
-            gap_limit=int(found["gap_limit"]),
-            pending=float(found["pending"]),
-            level=str(found["level"]),
-        )
-    except (KeyError, TypeError, ValueError) as error:
-        if isinstance(error, LogUnreadable):
-            raise
-        raise LogUnreadable(path, number, f"not a check that timewheel wrote ({error!r})") from error
-
-
-def _number(value: object) -> float | None:
-    return float(value) if isinstance(value, int | float) else None
+    append_lines(path, [asdict(line)], LogUnreadable)

@@ -2,21 +2,204 @@
 
 from __future__ import annotations
 
-from types import TracebackType
-from typing import Self
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from email.utils import parsedate_to_datetime
+from typing import Any, Self, TypeVar
+from urllib.parse import quote
 
 import httpx
 
-from timewheel.broker.admin.brokers import Brokers
-from timewheel.broker.admin.connections import Tls
 from timewheel.broker.admin.entries import EntrySource
-from timewheel.broker.admin.http import DEFAULT_RETRY_FOR_S, DEFAULT_TIMEOUT_S, AdminHttp, Token
-from timewheel.broker.admin.namespaces import Namespaces, Tenants
-from timewheel.broker.admin.topic_policies import TopicPolicies
+from timewheel.broker.admin.http import DEFAULT_RETRY_FOR_S, DEFAULT_TIMEOUT_S, AdminHttp, Tls, Token
+from timewheel.broker.admin.names import namespace_path, tenant_path
+from timewheel.broker.admin.policies import Policy, TopicPolicies
+from timewheel.broker.admin.stats import utc_ms
 from timewheel.broker.admin.topics import Subscriptions, Topics
 from timewheel.client.hooks import Hooks
 from timewheel.core.clock import Clock, SystemClock
+from timewheel.core.errors import AdminDenied, AdminError
+from timewheel.events import BrokerConfigurationDenied
 from timewheel.hooks import Hook
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerTime:
+    """A broker's clock beside the clock of this machine, at the request and the answer; all times are UTC milliseconds.
+
+    The broker's time is in whole seconds: the real time was this, or up to a second later.
+    """
+
+    asked_ms: int
+    reported_ms: int
+    answered_ms: int
+
+
+class Brokers:
+    """Health, version, time and settings of the brokers."""
+
+    def __init__(self, http: AdminHttp, hooks: Hooks, clock: Clock) -> None:
+        self._http = http
+        self._hooks = hooks
+        self._clock = clock
+
+    def is_healthy(self) -> bool:
+        """Return whether the asked broker could publish and read a message just now; False also if no broker answers.
+
+        Raises:
+            AdminDenied: The check itself is not allowed, so nothing is known about health.
+        """
+        try:
+            return self._http.call("GET", "/brokers/health").text.strip() == "ok"
+        except AdminDenied:
+            raise
+        except AdminError:
+            return False
+
+    def version(self) -> str:
+        """Return the version of the asked broker, such as ``4.0.7``."""
+        return self._http.call("GET", "/brokers/version").text.strip().strip('"')
+
+    def time(self) -> BrokerTime | None:
+        """Read the clock of the asked broker; None: its answers carry no time, or a proxy removed it."""
+        asked_ms = self._clock.now_ms()
+        answer = self._http.call("GET", "/brokers/version")
+        answered_ms = self._clock.now_ms()
+        try:
+            told = parsedate_to_datetime(answer.headers.get("Date", ""))
+        except ValueError:
+            return None
+        if told.tzinfo is None:
+            return None
+        return BrokerTime(asked_ms=asked_ms, reported_ms=utc_ms(told), answered_ms=answered_ms)
+
+    def dynamic_settings(self) -> frozenset[str]:
+        """Return the names of the settings that can be changed while brokers run; requires a superuser."""
+        return frozenset(self._http.get("/brokers/configuration"))
+
+    def set_dynamic(self, name: str, value: str) -> None:
+        """Change a dynamic setting on all brokers, now and after restarts; requires a superuser."""
+        self._http.call("POST", f"/brokers/configuration/{quote(name, safe='')}/{quote(value, safe='')}")
+
+    def unset_dynamic(self, name: str) -> None:
+        """Remove the dynamic value of a setting: after their next start the brokers use the value in their files."""
+        self._http.call("DELETE", f"/brokers/configuration/{quote(name, safe='')}")
+
+    def runtime_configuration(self) -> Mapping[str, str] | None:
+        """Read all settings of the asked broker, by their names in ``broker.conf``.
+
+        None if the role may not read them (a superuser may). The hooks get a warning then, since the caller must
+        continue with guesses.
+        """
+        try:
+            return dict(self._http.get("/brokers/configuration/runtime"))
+        except AdminDenied as error:
+            self._hooks.emit(
+                BrokerConfigurationDenied(
+                    endpoint=error.endpoint,
+                    reason=error.reason,
+                    consequence="limits are taken from the broker's version, not from its settings",
+                )
+            )
+            return None
+
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NamespacePolicies:
+    """All policies of a namespace, as they were at one moment.
+
+    Args:
+        namespace: ``tenant/namespace``.
+        replication_clusters: More than one cluster: its topics are geo-replicated (broker-facts: policies-of-topics).
+        schema_validation_enforced: Producers without a schema are refused on topics with a schema.
+        document: All policies, as the broker returned them.
+    """
+
+    namespace: str
+    replication_clusters: tuple[str, ...]
+    schema_validation_enforced: bool
+    document: Mapping[str, Any]
+
+    def get(self, policy: Policy[T]) -> T | None:
+        """Return the value that is set on the namespace; None if the broker's setting applies."""
+        return policy.read(self.document.get(policy.document_key))
+
+    @property
+    def is_replicated(self) -> bool:
+        """True if a relay in each cluster would forward every timer, so that each is handled once for each cluster."""
+        return len(self.replication_clusters) > 1
+
+
+class Tenants:
+    """Operations on tenants; all need a superuser."""
+
+    def __init__(self, http: AdminHttp) -> None:
+        self._http = http
+
+    def list(self) -> tuple[str, ...]:
+        return tuple(self._http.get("/tenants"))
+
+    def create(self, tenant: str, *, admin_roles: Sequence[str] = (), clusters: Sequence[str] | None = None) -> bool:
+        """Create a tenant, in all clusters if none are given; False if it existed already: it stays as it is."""
+        allowed = self._http.get("/clusters") if clusters is None else clusters
+        body = {"adminRoles": [*admin_roles], "allowedClusters": [*allowed]}
+        return self._http.make(f"/tenants/{tenant_path(tenant)}", body=body)
+
+    def delete(self, tenant: str) -> bool:
+        """Delete an empty tenant; False if it does not exist."""
+        return self._http.remove(f"/tenants/{tenant_path(tenant)}")
+
+
+class Namespaces:
+    """Operations on namespaces; names are ``tenant/namespace``."""
+
+    def __init__(self, http: AdminHttp) -> None:
+        self._http = http
+
+    def list(self, tenant: str) -> tuple[str, ...]:
+        return tuple(self._http.get(f"/namespaces/{tenant_path(tenant)}"))
+
+    def create(self, namespace: str, *, bundles: int | None = None) -> bool:
+        """Create a namespace; False if it existed already: it stays as it is.
+
+        Bundles spread its topics over brokers; None: the broker's default number.
+        """
+        return self._http.make(_path(namespace), body=None if bundles is None else {"bundles": {"numBundles": bundles}})
+
+    def delete(self, namespace: str) -> bool:
+        """Delete an empty namespace; False if it does not exist."""
+        return self._http.remove(_path(namespace))
+
+    def policies(self, namespace: str) -> NamespacePolicies:
+        """Read all policies of a namespace at once."""
+        document = self._http.get(_path(namespace))
+        return NamespacePolicies(
+            namespace=namespace,
+            replication_clusters=tuple(document.get("replication_clusters", ())),
+            schema_validation_enforced=document.get("schema_validation_enforced", False),
+            document=document,
+        )
+
+    def set_policy(self, namespace: str, policy: Policy[T], value: T) -> None:
+        """Set a policy for all topics of the namespace without a policy of their own."""
+        self._http.call("POST", _policy_path(namespace, policy), query=policy.query, body=policy.encode(value))
+
+    def remove_policy(self, namespace: str, policy: Policy[Any]) -> None:
+        """Remove a policy, so that the broker's setting applies again."""
+        self._http.call("DELETE", _policy_path(namespace, policy), query=policy.query)
+
+
+def _path(namespace: str) -> str:
+    return f"/namespaces/{namespace_path(namespace)}"
+
+
+def _policy_path(namespace: str, policy: Policy[Any]) -> str:
+    if not policy.namespace_name:
+        raise ValueError(f"{policy} has no level of namespaces: set it on the topic")
+    return f"{_path(namespace)}/{policy.namespace_name}"
 
 
 class AdminClient:
@@ -98,7 +281,5 @@ class AdminClient:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()

@@ -14,12 +14,10 @@ from typing import Any
 
 import httpx
 
-from timewheel.broker.admin.connections import Connections, Tls
+from timewheel.broker.admin.http import Connections, Tls
 from timewheel.core.clock import Clock, SystemClock
-from timewheel.core.connection import OAuth2
+from timewheel.core.connection import HIDDEN, OAuth2, expires_ms_of
 from timewheel.core.errors import BadConnection, TokenNotGiven
-from timewheel.core.secret import HIDDEN
-from timewheel.core.tokens import expires_ms_of
 
 TIMEOUT_S = 10.0
 """Time-out of each step of a request: pulsar-client's thread waits meanwhile."""

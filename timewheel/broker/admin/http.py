@@ -2,21 +2,307 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import json
 import ssl
-from collections.abc import Callable, Mapping
-from typing import Any
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from enum import Enum
+from http import HTTPStatus
+from typing import Any, Final, TypeVar
+from urllib.parse import parse_qsl, unquote
 
 import httpx
-from tenacity import wait_random_exponential
+from tenacity import RetryCallState, Retrying, retry_if_exception, wait_random_exponential
+from tenacity.wait import WaitBaseT
 
-from timewheel.broker.admin.answers import error_of
-from timewheel.broker.admin.connections import AnswerTooLarge, Connections, Tls
-from timewheel.broker.admin.redirects import API, REDIRECTS, origin_of, owner_url
-from timewheel.broker.admin.retrying import Repeat, attempts, may_repeat
 from timewheel.client.port_probe import mistake_in
-from timewheel.core.clock import Clock, SystemClock
-from timewheel.core.errors import AdminError, AdminMissing, AdminUnreachable
+from timewheel.core.clock import Clock, SystemClock, pause
+from timewheel.core.connection import expires_ms_of, role_of
+from timewheel.core.errors import AdminDenied, AdminError, AdminMissing, AdminUnreachable
+
+MAX_REASON_CHARACTERS = 400
+"""Limit of a reason in an error: brokers put whole Java stack traces into it."""
+
+
+T = TypeVar("T")
+
+
+def asked(call: Callable[[], T], refused: Callable[[AdminError], object]) -> T | None:
+    """Return the result of a call; None if its subject does not exist, or if the broker refuses.
+
+    Args:
+        call: Reads from the broker.
+        refused: Called with a refusal.
+
+    Raises:
+        AdminUnreachable: No broker answers.
+    """
+    try:
+        return call()
+    except AdminMissing:
+        return None
+    except AdminUnreachable:
+        raise
+    except AdminError as error:
+        refused(error)
+        return None
+
+
+def error_of(response: httpx.Response, endpoint: str, token: str | None) -> AdminError:
+    """Return the error that a refusing answer stands for; of a token its role and expiry are shown, never itself."""
+    reason = _reason(response)
+    match response.status_code:
+        case HTTPStatus.UNAUTHORIZED | HTTPStatus.FORBIDDEN:
+            return AdminDenied(response.status_code, endpoint, f"{reason}; {_who(token)}; {_needed(endpoint)}")
+        case HTTPStatus.NOT_FOUND:
+            return AdminMissing(response.status_code, endpoint, reason)
+        case _:
+            return AdminError(response.status_code, endpoint, reason)
+
+
+def _reason(response: httpx.Response) -> str:
+    """Extract the broker's reason; of a stack trace only its message, of an HTML page nothing."""
+    text = response.text.strip()
+    try:
+        said = json.loads(text)
+    except ValueError:
+        said = None
+    if isinstance(said, dict) and isinstance(said.get("reason"), str):
+        text = said["reason"].strip()
+    elif text.startswith("<"):
+        text = ""
+    _, _, message = text.partition("\nMessage: ")
+    words = " ".join((message.partition("\n\nStacktrace")[0] or text).split())
+    if not words:
+        words = response.reason_phrase or "no reason was given"
+    return words if len(words) <= MAX_REASON_CHARACTERS else f"{words[:MAX_REASON_CHARACTERS]}..."
+
+
+def _who(token: str | None) -> str:
+    if token is None:
+        return "no token was sent"
+    role, expires_ms = role_of(token), expires_ms_of(token)
+    who = "the token names no role" if role is None else f"the token's role is {role!r}"
+    if expires_ms is None:
+        return who
+    return f"{who}, valid until {dt.datetime.fromtimestamp(expires_ms / 1000, dt.UTC):%Y-%m-%d %H:%M:%SZ}"
+
+
+def _needed(endpoint: str) -> str:
+    path = endpoint.partition("/admin/v2/")[2]
+    if path.startswith(("brokers", "clusters", "tenants")):
+        return "this call needs a superuser (superUserRoles of the broker)"
+    parts = path.split("/")
+    tenant = parts[1] if len(parts) > 1 else "?"
+    return f"this call needs an admin of tenant {tenant!r} or a superuser"
+
+
+API: Final = "/admin/v2"
+LOOKUP: Final = "/lookup/v2/topic"
+_KEEPS_METHOD: Final = frozenset({307, 308})
+REDIRECTS: Final = _KEEPS_METHOD | {301, 302, 303}
+
+
+def owner_url(response: httpx.Response, asked: httpx.URL, method: str, endpoint: str) -> httpx.URL:
+    """Return the target of a redirect, if the token may go there.
+
+    Raises:
+        AdminError: It leads out of HTTP, from HTTPS down to HTTP, to another call, or would turn a write into a read.
+    """
+    status = response.status_code
+    if status not in _KEEPS_METHOD and method != "GET":
+        raise AdminError(status, endpoint, f"a redirect that does not keep {method}; is a proxy in between?")
+    url = asked.join(response.headers.get("Location", ""))  # httpx has already refused a malformed location
+    if "Location" not in response.headers or url.scheme not in {"http", "https"} or not url.host or url.userinfo:
+        raise AdminError(status, endpoint, f"a redirect to {origin_of(url)}, which is no broker's address")
+    if asked.scheme == "https" and url.scheme == "http":
+        raise AdminError(
+            status,
+            endpoint,
+            f"a redirect from HTTPS down to {origin_of(url)}; the credentials are not sent in the clear",
+        )
+    if _call_of(url) != _call_of(asked):
+        raise AdminError(status, endpoint, f"a redirect at {origin_of(url)} to another call; is a proxy in between?")
+    return url
+
+
+def _call_of(url: httpx.URL) -> tuple[list[str], Counter[tuple[str, str]]]:
+    """Return the call in a URL, without its origin: a proxy may have a prefix of its own before the path of the admin
+    API, and brokers add to the query that they looked up the owner.
+    """
+    path, _, query = url.raw_path.decode("ascii", "replace").partition("?")
+    _, mark, call = path.partition(API)
+    segments = [unquote(part) for part in (call if mark else path).split("/")]
+    return segments, Counter((name, value) for name, value in parse_qsl(query, True) if name != "authoritative")
+
+
+def origin_of(url: httpx.URL) -> str:
+    """Return scheme, host and port; never a user or a password."""
+    return f"{url.scheme}://{url.netloc.decode('ascii', 'replace').rpartition('@')[2]}"
+
+
+class Repeat(Enum):
+    """Effect of a second call after a first call whose outcome is unknown."""
+
+    READ = "changes nothing"
+    WRITE = "leaves what the first would have left"
+    NEVER = "adds to what the first did"
+
+
+class _NoAnswer(Enum):
+    NOT_SENT = "no connection was made"
+    UNKNOWN = "the connection broke or timed out after the call was sent"
+
+
+# 503: the broker does not own the topic yet, or is starting. 429: refused before processing. 502 and 504 come from a
+# proxy. 500 answers a write that may be half done, and reads while a topic moves.
+# Never: 401, 403, 404, 409 and 412, which concern the call itself.
+_REPEATED: Mapping[Repeat, frozenset[int | _NoAnswer]] = {
+    Repeat.READ: frozenset({_NoAnswer.NOT_SENT, _NoAnswer.UNKNOWN, 429, 500, 502, 503, 504}),
+    Repeat.WRITE: frozenset({_NoAnswer.NOT_SENT, _NoAnswer.UNKNOWN, 429, 502, 503, 504}),
+    Repeat.NEVER: frozenset({_NoAnswer.NOT_SENT, 429}),
+}
+
+
+def may_repeat(repeat: Repeat, error: BaseException) -> bool:
+    """Return whether a call that ended with this error may be repeated at once."""
+    if isinstance(error, AdminUnreachable) and error.wrong_url:
+        return False
+    if isinstance(error, AdminUnreachable):
+        outcome: int | _NoAnswer | None = _NoAnswer.UNKNOWN if error.sent else _NoAnswer.NOT_SENT
+    elif isinstance(error, AdminError):
+        outcome = error.status
+    else:
+        outcome = None
+    return outcome in _REPEATED[repeat]
+
+
+def attempts(clock: Clock, *, again: Callable[[BaseException], bool], within_ms: int, pauses: WaitBaseT) -> Retrying:
+    """Build a retry loop that uses a clock: no attempt begins later than ``within_ms`` from now; 0: only one."""
+    last_begin_ms = clock.monotonic_ms() + within_ms
+
+    def too_late(state: RetryCallState) -> bool:
+        return clock.monotonic_ms() + state.upcoming_sleep * 1000 >= last_begin_ms
+
+    return Retrying(
+        retry=retry_if_exception(again),
+        stop=too_late,
+        wait=pauses,
+        sleep=lambda pause_s: pause(clock, round(pause_s * 1000)),
+        reraise=True,
+    )
+
+
+MAX_ANSWER_BYTES = 256 << 20
+"""Limit of an answer after decompression: larger than the largest entry and the longest list of topics in use, small
+enough not to exhaust a process's memory."""
+_OF_THE_WAY = frozenset({b"content-encoding", b"transfer-encoding"})
+"""Headers that no longer apply once a body is read."""
+
+Tls = ssl.SSLContext | Callable[[], ssl.SSLContext] | None
+"""TLS settings; or a function that returns the current settings, called before every request; None: the system's
+authorities."""
+
+
+class AnswerTooLarge(httpx.HTTPError):
+    """The answer is larger than `MAX_ANSWER_BYTES`; the rest of it is not read."""
+
+    def __init__(self, limit: int) -> None:
+        super().__init__(f"the answer is larger than {limit:,} bytes, the most that is read")
+
+
+@dataclass(slots=True)
+class _Shared:
+    """A client, the settings that it was made with, and the number of requests under way with it."""
+
+    client: httpx.Client
+    settings: ssl.SSLContext | None
+    users: int = 0
+
+
+class Connections:
+    """Sends requests, and keeps connections open between them; safe to share between threads.
+
+    An httpx client keeps the TLS settings that it was made with. After a renewal a new client replaces it, and the old
+    client is closed when its last request has ended: a renewal loses no answer.
+    """
+
+    def __init__(self, tls: Tls, *, timeout_s: float, transport: httpx.BaseTransport | None = None) -> None:
+        self._settings_of_now = tls if callable(tls) and transport is None else None
+        self._timeout_s = timeout_s
+        self._transport = transport
+        self._lock = threading.Lock()
+        self._is_closed = False
+        self._current = self._made(tls() if callable(tls) else tls)
+
+    def request(self, method: str, url: str | httpx.URL, **arguments: Any) -> httpx.Response:
+        """Send a request, and read its whole answer.
+
+        Raises:
+            AnswerTooLarge: The body is longer than the limit, or endless.
+            httpx.HTTPError: No answer came.
+        """
+        with self._borrowed() as client, client.stream(method, url, **arguments) as response:
+            body = bytearray()
+            for part in response.iter_bytes():
+                body += part
+                if len(body) > MAX_ANSWER_BYTES:
+                    raise AnswerTooLarge(MAX_ANSWER_BYTES)
+            return httpx.Response(
+                response.status_code,
+                headers=[(name, value) for name, value in response.headers.raw if name.lower() not in _OF_THE_WAY],
+                content=bytes(body),
+                request=response.request,
+                extensions=response.extensions,
+            )
+
+    def close(self) -> None:
+        """Close all connections."""
+        with self._lock:
+            self._is_closed = True
+            self._current.client.close()
+
+    @contextmanager
+    def _borrowed(self) -> Iterator[httpx.Client]:
+        with self._lock:
+            self._renew()
+            shared = self._current
+            shared.users += 1
+        try:
+            yield shared.client
+        finally:
+            with self._lock:
+                shared.users -= 1
+                self._close_if_left(shared)
+
+    def _renew(self) -> None:
+        if self._settings_of_now is None or self._is_closed:
+            return
+        # Read under the lock: otherwise a thread that is late with its result would restore outdated settings.
+        settings = self._settings_of_now()
+        if settings is not self._current.settings:
+            before, self._current = self._current, self._made(settings)
+            self._close_if_left(before)
+
+    def _close_if_left(self, shared: _Shared) -> None:
+        if shared is not self._current and shared.users == 0:
+            shared.client.close()
+
+    def _made(self, settings: ssl.SSLContext | None) -> _Shared:
+        # Not trust_env: the token goes only to the brokers, whatever HTTP_PROXY or .netrc contain.
+        client = httpx.Client(
+            verify=True if settings is None else settings,
+            timeout=self._timeout_s,
+            transport=self._transport,
+            trust_env=False,
+            follow_redirects=False,
+        )
+        return _Shared(client, settings)
+
 
 Token = str | Callable[[], str] | None
 """A bearer token; or a function that returns the current token, called before every request so that tokens can be
@@ -74,21 +360,12 @@ def tls_context(
 
 
 class AdminHttp:
-    """Calls to a cluster; safe to share between threads.
+    """Calls to a cluster; safe to share between threads. Arguments as for `AdminClient`.
 
     A broker answers a call about a topic of another broker with a redirect to the owner. The redirect is followed here
     and not by httpx, which rightly sends no authorization to another host by itself; the owner needs it.
 
-    Args:
-        admin_url: ``http://broker:8080`` or ``https://...``; a path before ``/admin`` is kept (proxies), and all
-            from there on is cut.
-        token: Bearer token, or a function that returns the current token.
-        tls: See `tls_context`; or a function that returns the current settings; None: the system's authorities.
-        timeout_s: Seconds for each step of a request.
-        retry_for_s: Seconds since a call's begin within which it may be repeated; 0: never.
-        transport: An httpx transport, for tests.
-        clock: Waits between attempts; None: the machine's.
-        url_hint: Where the URL came from, and how to give another; errors that a wrong URL explains end with it.
+    A path before ``/admin`` in the URL is kept (proxies), and all from there on is cut.
     """
 
     def __init__(
@@ -148,10 +425,7 @@ class AdminHttp:
             A successful answer (status 2xx).
 
         Raises:
-            AdminDenied: 401 or 403.
-            AdminMissing: 404.
-            AdminUnreachable: No broker answered.
-            AdminError: Any other refusal.
+            AdminError: `AdminDenied` for 401 or 403, `AdminMissing` for 404, `AdminUnreachable` without an answer.
         """
         kind = repeat or (Repeat.READ if method == "GET" else Repeat.WRITE)
         content = None if body is None else json.dumps(body).encode()
@@ -164,19 +438,13 @@ class AdminHttp:
         return repeated(self._attempt, method, base + path, dict(query or {}), content)
 
     def get(self, path: str, query: Mapping[str, str] | None = None, *, base: str = API) -> Any:
-        """Return the JSON of a GET; None for an empty answer (a policy that is not set).
-
-        Raises:
-            AdminError: As for `call`, and if the answer is no JSON, such as a proxy's login page.
+        """Return the JSON of a GET; None for an empty answer (a policy that is not set). Raises as `call` and
+        `read_json`.
         """
         return self.read_json(self.call("GET", path, query=query, base=base))
 
     def read_json(self, response: httpx.Response) -> Any:
-        """Return the answer's JSON; None if the answer is empty.
-
-        Raises:
-            AdminError: The answer is no JSON.
-        """
+        """Return the answer's JSON; None if it is empty. AdminError: it is no JSON, such as a proxy's login page."""
         if not response.content:
             return None
         try:

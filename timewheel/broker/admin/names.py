@@ -14,20 +14,12 @@ DOMAINS = ("persistent", "non-persistent")
 
 
 def tenant_path(tenant: str) -> str:
-    """Quote a tenant: ``acme`` -> ``acme``.
-
-    Raises:
-        BadName: The name is empty, a dot name, or contains a slash.
-    """
+    """Quote a tenant: ``acme`` -> ``acme``. BadName: it is empty, a dot name, or contains a slash."""
     return _segment("tenant", tenant)
 
 
 def namespace_path(namespace: str) -> str:
-    """Quote both parts of a namespace: ``acme/crm`` -> ``acme/crm``.
-
-    Raises:
-        BadName: The name is not of the form ``tenant/namespace``.
-    """
+    """Quote both parts of a namespace: ``acme/crm`` -> ``acme/crm``. BadName: it is not ``tenant/namespace``."""
     parts = namespace.split("/")
     if len(parts) != 2:
         raise BadName("namespace", namespace, "write it as tenant/namespace")

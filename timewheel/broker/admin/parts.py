@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 
 from timewheel.broker.admin.client import AdminClient
-from timewheel.broker.admin.internals import DEDUPLICATION, InternalStats
-from timewheel.broker.admin.stats import SubscriptionStats, TopicStats
+from timewheel.broker.admin.stats import DEDUPLICATION, SubscriptionStats, TopicStats
 from timewheel.core.errors import AdminError, AdminUnreachable
 from timewheel.core.names import DRAINS_PROPERTY, RELAY_CONSUMER, RELAY_SUBSCRIPTION, namespace_of, partition_of
 from timewheel.core.topology import TopicSpec
@@ -47,11 +46,9 @@ def loaded_parts(admin: AdminClient, spec: TopicSpec) -> Mapping[str, TopicStats
 
 
 def relays_of(stats: TopicStats, *, drains: bool = False) -> frozenset[str]:
-    """Return the ids of the relays that are connected to a partition of a holding topic.
+    """Return the ids of the relays that are connected to a partition of a holding topic, by its stats with clients.
 
-    Args:
-        stats: Stats of the partition, with clients.
-        drains: Return only relays whose own plan no longer names the topic.
+    Or only the relays whose own plan no longer names the topic.
     """
     relays = stats.subscriptions.get(RELAY_SUBSCRIPTION)
     consumers = () if relays is None else relays.consumers or ()
@@ -70,11 +67,10 @@ def begins_anew(relays: SubscriptionStats, now_ms: int) -> bool:
 
 def producer_names(admin: AdminClient, spec: TopicSpec) -> int:
     """Return the number of producer names that the broker remembers for the fullest partition."""
-    cursors = [part.cursors[DEDUPLICATION] for part in _stored(admin, spec) if DEDUPLICATION in part.cursors]
+    parts = (
+        admin.topics.partitioned_internal_stats(spec.name).values()
+        if spec.partitions
+        else [admin.topics.internal_stats(spec.name)]
+    )
+    cursors = [part.cursors[DEDUPLICATION] for part in parts if DEDUPLICATION in part.cursors]
     return max((cursor.property_count for cursor in cursors), default=0)
-
-
-def _stored(admin: AdminClient, spec: TopicSpec) -> Collection[InternalStats]:
-    if spec.partitions:
-        return admin.topics.partitioned_internal_stats(spec.name).values()
-    return [admin.topics.internal_stats(spec.name)]

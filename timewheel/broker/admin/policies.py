@@ -9,6 +9,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Generic, Literal, TypeVar
 
+from timewheel.broker.admin.http import AdminHttp
+from timewheel.broker.admin.names import topic_path
+from timewheel.core.clock import Clock, pause
+from timewheel.core.errors import TopologyError
+
 T = TypeVar("T")
 
 Level = Literal["topic", "namespace"]
@@ -71,6 +76,10 @@ class DelayedDelivery:
     tick_ms: int = 1_000
     max_delay_ms: int = 0
 
+    def refuses(self, delay_ms: int) -> bool:
+        """Return whether the broker refuses messages with such a delay."""
+        return 0 < self.max_delay_ms < delay_ms
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Persistence:
@@ -89,7 +98,7 @@ class Persistence:
     mark_deletes_per_s: float = 0.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Policy(Generic[T]):
     """A policy: its endpoints in the admin API, and the encoding of its value as JSON.
 
@@ -114,6 +123,11 @@ class Policy(Generic[T]):
     def __str__(self) -> str:
         return f"{self.name or self.namespace_name}{f' ({self.quota})' if self.quota else ''}"
 
+    @property
+    def query(self) -> dict[str, str] | None:
+        """The query that selects it, beside its endpoint."""
+        return None if self.quota is None else {"backlogQuotaType": self.quota}
+
     def read(self, stored: Any) -> T | None:
         """Parse the value in the answer of a GET; None if it is not set at that level."""
         if self.quota is not None and isinstance(stored, Mapping):
@@ -121,33 +135,30 @@ class Policy(Generic[T]):
         return None if stored is None else self.decode(stored)
 
 
-def _quota_json(quota: BacklogQuota) -> Any:
-    return {"limitSize": quota.limit_bytes, "limitTime": quota.limit_s, "policy": quota.action}
-
-
-def _quota(stored: Any) -> BacklogQuota:
-    size = stored.get("limitSize", stored.get("limit", UNLIMITED))  # called limit before 2.9
-    return BacklogQuota(limit_bytes=size, limit_s=stored.get("limitTime", UNLIMITED), action=stored["policy"])
-
-
-def _quota_policy(kind: str) -> Policy[BacklogQuota]:
-    return Policy(
-        name="backlogQuota",
-        namespace_name="backlogQuota",
-        document_key="backlog_quota_map",
-        encode=_quota_json,
-        decode=_quota,
-        quota=kind,
+def _object(
+    make: Callable[..., T], optional: str = "", /, **keys: str
+) -> tuple[Callable[[T], Any], Callable[[Any], T]]:
+    """Return how a value is encoded and decoded as JSON, by the key of each field; old brokers lack one of them."""
+    return (
+        lambda value: {key: getattr(value, name) for name, key in keys.items()},
+        lambda stored: make(**{name: stored[key] for name, key in keys.items() if key in stored or name != optional}),
     )
 
 
+_encode_quota, _decode_quota = _object(
+    BacklogQuota, "limit_s", limit_bytes="limitSize", limit_s="limitTime", action="policy"
+)
+
+
+def _quota_policy(kind: str) -> Policy[BacklogQuota]:
+    def decode(stored: Any) -> BacklogQuota:
+        return _decode_quota({"limitSize": stored.get("limit", UNLIMITED), **stored})  # called limit before 2.9
+
+    return Policy("backlogQuota", "backlogQuota", "backlog_quota_map", _encode_quota, decode, quota=kind)
+
+
 MESSAGE_TTL_S: Final[Policy[int]] = Policy(
-    name="messageTTL",
-    namespace_name="messageTTL",
-    document_key="message_ttl_in_seconds",
-    encode=int,
-    decode=int,
-    topic_query=True,
+    "messageTTL", "messageTTL", "message_ttl_in_seconds", int, int, topic_query=True
 )
 """Seconds from publish after which a message is dropped, delayed or not; 0: never."""
 
@@ -156,136 +167,92 @@ AGE_QUOTA: Final = _quota_policy("message_age")
 NO_QUOTA: Final = BacklogQuota()
 
 INACTIVE_TOPIC: Final[Policy[InactiveTopic]] = Policy(
-    name="inactiveTopicPolicies",
-    namespace_name="inactiveTopicPolicies",
-    document_key="inactive_topic_policies",
-    encode=lambda value: {
-        "deleteWhileInactive": value.delete,
-        "maxInactiveDurationSeconds": value.after_s,
-        "inactiveTopicDeleteMode": value.mode,
-    },
-    decode=lambda stored: InactiveTopic(
-        delete=stored["deleteWhileInactive"],
-        after_s=stored["maxInactiveDurationSeconds"],
-        mode=stored["inactiveTopicDeleteMode"],
+    "inactiveTopicPolicies",
+    "inactiveTopicPolicies",
+    "inactive_topic_policies",
+    *_object(
+        InactiveTopic,
+        delete="deleteWhileInactive",
+        after_s="maxInactiveDurationSeconds",
+        mode="inactiveTopicDeleteMode",
     ),
 )
 KEEP_INACTIVE: Final = InactiveTopic(delete=False)
 
-DEDUPLICATION: Final[Policy[bool]] = Policy(
-    name="deduplicationEnabled",
-    namespace_name="deduplication",
-    document_key="deduplicationEnabled",
-    encode=bool,
-    decode=bool,
-)
+DEDUPLICATION: Final[Policy[bool]] = Policy("deduplicationEnabled", "deduplication", "deduplicationEnabled", bool, bool)
 """A set value is not yet in force: a loaded topic switches a moment later; see `TopicStats.deduplication`."""
 
 RETENTION: Final[Policy[Retention]] = Policy(
-    name="retention",
-    namespace_name="retention",
-    document_key="retention_policies",
-    encode=lambda value: {"retentionTimeInMinutes": value.time_min, "retentionSizeInMB": value.size_mb},
-    decode=lambda stored: Retention(time_min=stored["retentionTimeInMinutes"], size_mb=stored["retentionSizeInMB"]),
+    "retention",
+    "retention",
+    "retention_policies",
+    *_object(Retention, time_min="retentionTimeInMinutes", size_mb="retentionSizeInMB"),
 )
 
 DELAYED_DELIVERY: Final[Policy[DelayedDelivery]] = Policy(
-    name="delayedDelivery",
-    namespace_name="delayedDelivery",
-    document_key="delayed_delivery_policies",
-    encode=lambda value: {
-        "active": value.active,
-        "tickTime": value.tick_ms,
-        "maxDeliveryDelayInMillis": value.max_delay_ms,
-    },
-    decode=lambda stored: DelayedDelivery(
-        active=stored["active"],
-        tick_ms=stored["tickTime"],
-        max_delay_ms=stored.get("maxDeliveryDelayInMillis", 0),  # new in 3.x
+    "delayedDelivery",
+    "delayedDelivery",
+    "delayed_delivery_policies",
+    # The maximum is new in 3.x.
+    *_object(
+        DelayedDelivery, "max_delay_ms", active="active", tick_ms="tickTime", max_delay_ms="maxDeliveryDelayInMillis"
     ),
 )
 
 MAX_UNACKED_PER_CONSUMER: Final[Policy[int]] = Policy(
-    name="maxUnackedMessagesOnConsumer",
-    namespace_name="maxUnackedMessagesPerConsumer",
-    document_key="max_unacked_messages_per_consumer",
-    encode=int,
-    decode=int,
+    "maxUnackedMessagesOnConsumer", "maxUnackedMessagesPerConsumer", "max_unacked_messages_per_consumer", int, int
 )
 """Limit of unacknowledged messages of a consumer; 0: no limit. Bounds the local hold
 (broker-facts: bounded-local-hold)."""
 
 SUBSCRIPTION_EXPIRY_MIN: Final[Policy[int]] = Policy(
-    name=None,
-    namespace_name="subscriptionExpirationTime",
-    document_key="subscription_expiration_time_minutes",
-    encode=int,
-    decode=int,
+    None, "subscriptionExpirationTime", "subscription_expiration_time_minutes", int, int
 )
 """Minutes after which an unused subscription is removed, with its backlog; 0: never. It has no topic level."""
 
 MAX_UNACKED_PER_SUBSCRIPTION: Final[Policy[int]] = Policy(
-    name="maxUnackedMessagesOnSubscription",
-    namespace_name="maxUnackedMessagesPerSubscription",
-    document_key="max_unacked_messages_per_subscription",
-    encode=int,
-    decode=int,
+    "maxUnackedMessagesOnSubscription",
+    "maxUnackedMessagesPerSubscription",
+    "max_unacked_messages_per_subscription",
+    int,
+    int,
 )
 """Limit of unacknowledged messages of all consumers of a subscription together; 0: no limit."""
 
 PERSISTENCE: Final[Policy[Persistence]] = Policy(
-    name="persistence",
-    namespace_name="persistence",
-    document_key="persistence",
-    encode=lambda value: {
-        "bookkeeperEnsemble": value.ensemble,
-        "bookkeeperWriteQuorum": value.write_quorum,
-        "bookkeeperAckQuorum": value.ack_quorum,
-        "managedLedgerMaxMarkDeleteRate": value.mark_deletes_per_s,
-    },
-    decode=lambda stored: Persistence(
-        ensemble=stored["bookkeeperEnsemble"],
-        write_quorum=stored["bookkeeperWriteQuorum"],
-        ack_quorum=stored["bookkeeperAckQuorum"],
-        mark_deletes_per_s=stored["managedLedgerMaxMarkDeleteRate"],
+    "persistence",
+    "persistence",
+    "persistence",
+    *_object(
+        Persistence,
+        ensemble="bookkeeperEnsemble",
+        write_quorum="bookkeeperWriteQuorum",
+        ack_quorum="bookkeeperAckQuorum",
+        mark_deletes_per_s="managedLedgerMaxMarkDeleteRate",
     ),
 )
 """Applies to ledgers that are opened from now on."""
 
 PAUSE_ON_ACK_STATE: Final[Policy[bool]] = Policy(
-    name="dispatcherPauseOnAckStatePersistent",
-    namespace_name="dispatcherPauseOnAckStatePersistent",
-    document_key="dispatcherPauseOnAckStatePersistentEnabled",
-    encode=lambda _: None,
-    decode=bool,
+    "dispatcherPauseOnAckStatePersistent",
+    "dispatcherPauseOnAckStatePersistent",
+    "dispatcherPauseOnAckStatePersistentEnabled",
+    lambda _: None,
+    bool,
 )
 """At the limit on gaps, stop delivery rather than forget acknowledgements. Setting it needs no value: it is on then.
 For a topic without this policy brokers return False: only the value in force can be read there."""
 
-MAX_MESSAGE_BYTES: Final[Policy[int]] = Policy(
-    name="maxMessageSize",
-    namespace_name="",
-    document_key="",
-    encode=int,
-    decode=int,
-)
+MAX_MESSAGE_BYTES: Final[Policy[int]] = Policy("maxMessageSize", "", "", int, int)
 """The largest accepted message; it can only be lower than the broker's ``maxMessageSize``. No namespace level."""
 
 COMPACTION_BYTES: Final[Policy[int]] = Policy(
-    name="compactionThreshold",
-    namespace_name="compactionThreshold",
-    document_key="compaction_threshold",
-    encode=int,
-    decode=int,
+    "compactionThreshold", "compactionThreshold", "compaction_threshold", int, int
 )
 """Backlog in bytes from which the broker compacts the topic; 0: never by itself."""
 
 REPLICATION_CLUSTERS: Final[Policy[tuple[str, ...]]] = Policy(
-    name="replication",
-    namespace_name="replication",
-    document_key="replication_clusters",
-    encode=list,
-    decode=tuple,
+    "replication", "replication", "replication_clusters", list, tuple
 )
 """Clusters that the topic is replicated to, its own cluster included."""
 
@@ -304,3 +271,66 @@ POLICIES: Final[tuple[Policy[Any], ...]] = (
 )
 """The policies for which a broker returns both the value in force and the value that is set. Of the other policies here
 it returns only one of them, or they are only read."""
+
+
+DEFAULT_WAIT_S = 10.0
+POLL_MS = 50
+
+
+class TopicPolicies:
+    """Policies on the topic itself; of a partitioned topic by its own name, never by that of a partition.
+
+    The topic must exist. A policy travels through a system topic of its namespace, so that other brokers, and the
+    loaded topic itself, apply it a moment after `set` returned: `await_value` waits for that.
+    """
+
+    def __init__(self, http: AdminHttp, clock: Clock) -> None:
+        self._http = http
+        self._clock = clock
+
+    def get(self, topic: str, policy: Policy[T], *, applied: bool = False) -> T | None:
+        """Return the value that is set on the topic, or None; or the value in force, from the topic, its namespace or
+        the broker.
+        """
+        path = _path(topic, policy)
+        if policy.quota is not None:
+            path += "Map"  # both quotas are read at once
+        return policy.read(self._http.get(path, {"applied": "true"} if applied else None))
+
+    def set(self, topic: str, policy: Policy[T], value: T) -> None:
+        """Set the policy on the topic."""
+        body = policy.encode(value)
+        if policy.topic_query:
+            self._http.call("POST", _path(topic, policy), query={str(policy.name): str(body)})
+        else:
+            self._http.call("POST", _path(topic, policy), query=policy.query, body=body)
+
+    def remove(self, topic: str, policy: Policy[Any]) -> None:
+        """Remove the policy from the topic, so that its namespace's policy applies again; no error if it is not set."""
+        self._http.call("DELETE", _path(topic, policy), query=policy.query)
+
+    def await_value(
+        self,
+        topic: str,
+        policy: Policy[T],
+        value: T | None,
+        *,
+        timeout_s: float = DEFAULT_WAIT_S,
+        applied: bool = False,
+    ) -> None:
+        """Read the policy until it has this value; TopologyError: it has another value when the time is over."""
+        deadline_ms = self._clock.monotonic_ms() + int(timeout_s * 1000)
+        while (found := self.get(topic, policy, applied=applied)) != value:
+            if self._clock.monotonic_ms() >= deadline_ms:
+                raise TopologyError(
+                    topic,
+                    f"its policy {policy} is {found!r}, not {value!r}, {timeout_s:g} s after it was set",
+                    "see whether another program sets it, and whether topicLevelPoliciesEnabled is on",
+                )
+            pause(self._clock, POLL_MS)
+
+
+def _path(topic: str, policy: Policy[Any]) -> str:
+    if policy.name is None:
+        raise ValueError(f"{policy} has no topic level: set it on the namespace")
+    return f"{topic_path(topic)}/{policy.name}"

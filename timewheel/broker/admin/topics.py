@@ -6,14 +6,13 @@ from collections.abc import Mapping
 from typing import Literal
 
 from timewheel.broker.admin.entries import EntrySource, StoredEntry, read_entry
-from timewheel.broker.admin.http import AdminHttp
-from timewheel.broker.admin.internals import InternalStats, read_internal_stats
+from timewheel.broker.admin.http import LOOKUP, AdminHttp, Repeat
 from timewheel.broker.admin.names import namespace_path, subscription_path, topic_path
-from timewheel.broker.admin.redirects import LOOKUP
-from timewheel.broker.admin.retrying import Repeat
 from timewheel.broker.admin.stats import (
+    InternalStats,
     PartitionedStats,
     TopicStats,
+    read_internal_stats,
     read_partitioned_stats,
     read_topic_stats,
     stats_query,
@@ -68,10 +67,8 @@ class Topics:
         return int(metadata["partitions"])
 
     def update_partitions(self, topic: str, partitions: int) -> None:
-        """Raise the number of partitions; subscriptions are created on the new partitions too. It cannot be lowered.
-
-        Raises:
-            AdminError: The number is lower than the current number (status 422).
+        """Raise the number of partitions; subscriptions are created on the new partitions too. It cannot be lowered:
+        AdminError with status 422.
         """
         self._http.call("POST", f"{topic_path(topic)}/partitions", body=partitions)
 
@@ -80,19 +77,11 @@ class Topics:
         self._http.call("POST", f"{topic_path(topic)}/createMissedPartitions")
 
     def delete(self, topic: str, *, force: bool = False) -> bool:
-        """Delete a partitioned topic with its subscriptions and their backlogs.
+        """Delete a partitioned topic with its subscriptions and their backlogs; False if it does not exist.
 
-        Never force it under a living producer: its next send would succeed into a new topic without subscriptions
+        Unless it is forced, the broker refuses while clients are connected (412); a backlog does not matter. Never
+        force it under a living producer: its next send would succeed into a new topic without subscriptions
         (broker-facts: removing-a-topic).
-
-        Args:
-            topic: Full name.
-            force: Disconnect clients; otherwise the broker refuses while clients are connected (412). A backlog does
-                not
-                matter.
-
-        Returns:
-            False if the topic does not exist.
         """
         return self._http.remove(f"{topic_path(topic)}/partitions", {"force": "true"} if force else None)
 
@@ -117,11 +106,7 @@ class Topics:
         return dict(self._http.get(f"{topic_path(topic)}/properties") or {})
 
     def update_properties(self, topic: str, properties: Mapping[str, str]) -> None:
-        """Set these properties of a topic, partitioned or not; other properties stay.
-
-        Raises:
-            AdminError: As for `properties`.
-        """
+        """Set these properties of a topic, partitioned or not; other properties stay. Raises as `properties`."""
         self._http.call("PUT", f"{topic_path(topic)}/properties", body=dict(properties))
 
     def terminate(self, topic: str) -> dict[int, EntryPosition]:
@@ -138,10 +123,10 @@ class Topics:
         self._http.call("PUT", f"{topic_path(topic)}/unload")
 
     def stats(self, topic: str, *, precise_backlog: bool = False, clients: bool = False) -> TopicStats:
-        """Return the stats of a partition, or of a topic without partitions.
+        """Return the stats of a partition, or of a topic without partitions; see `partitioned_stats` for a whole topic.
 
         Args:
-            topic: Full name; that of a partitioned topic itself is not found: see `partitioned_stats`.
+            topic: Full name.
             precise_backlog: Make the broker walk the cursors for the backlog.
             clients: Also return producers and consumers.
         """
@@ -151,22 +136,15 @@ class Topics:
     def partitioned_stats(
         self, topic: str, *, per_partition: bool = True, precise_backlog: bool = False, clients: bool = False
     ) -> PartitionedStats:
-        """Return the stats of a partitioned topic, in one call.
-
-        Args:
-            topic: Full name without a suffix.
-            per_partition: False: the sum only.
-            precise_backlog: Make the broker walk the cursors for the backlog.
-            clients: Also return producers and consumers.
-        """
+        """Return the stats of a partitioned topic in one call, or the sum only; arguments as for `stats`."""
         query = stats_query(precise_backlog=precise_backlog, clients=clients)
         query["perPartition"] = "true" if per_partition else "false"
         return read_partitioned_stats(self._http.get(f"{topic_path(topic)}/partitioned-stats", query), clients=clients)
 
     def service_url(self, topic: str) -> str | None:
-        """Return the service URL of the broker that serves a partition: with TLS if this client's URL uses HTTPS, else
-        without
-        if the broker can; None: the broker advertises no such URL.
+        """Return the service URL of the broker that serves a partition; None: the broker advertises no such URL.
+
+        It is one with TLS if this client's URL uses HTTPS, else one without if the broker has it.
         """
         found = self._http.get(topic_path(topic), base=LOOKUP)
         secure = found.get("brokerUrlTls")
@@ -174,9 +152,7 @@ class Topics:
         return url
 
     def internal_stats(self, topic: str) -> InternalStats:
-        """Return the internal stats of a partition, or of a topic without partitions. The answer grows with the
-        gaps.
-        """
+        """Return the internal stats of a partition, or of a topic without partitions; they grow with the gaps."""
         return read_internal_stats(self._http.get(f"{topic_path(topic)}/internalStats"))
 
     def partitioned_internal_stats(self, topic: str) -> dict[str, InternalStats]:
@@ -187,25 +163,17 @@ class Topics:
         }
 
     def last_position(self, topic: str) -> EntryPosition:
-        """Return the position of the last entry of a partition, or of a topic without partitions; entry -1: it is
-        empty.
-        """
+        """Return the last entry's position in a partition, or in a topic without partitions; entry -1: it is empty."""
         found = self._http.get(f"{topic_path(topic)}/lastMessageId")
         return EntryPosition(found["ledgerId"], found["entryId"])
 
     def position_at(self, topic: str, at_ms: int) -> EntryPosition:
-        """Return the position of the first entry of a partition that was published at a time or later; a single call.
+        """Return the position of the first entry of a partition that was published at a time (UTC milliseconds) or
+        later.
 
-        The broker searches by halving, so it reads some of its entries: 17 of 100,000. If publish times are not in
-        order,
-        because the clocks of producers differ, the position is approximate.
-
-        Args:
-            topic: A partition, or a topic without partitions.
-            at_ms: UTC milliseconds.
-
-        Returns:
-            The position may be directly behind the last entry.
+        A single call, in which the broker searches by halving, so it reads some of its entries: 17 of 100,000. If
+        publish times are not in order, because the clocks of producers differ, the position is approximate. It may be
+        directly behind the last entry.
         """
         found = self._http.get(f"{topic_path(topic)}/messageid/{at_ms}")
         return EntryPosition(found["ledgerId"], found["entryId"])
@@ -251,19 +219,14 @@ class Subscriptions:
         self._http = http
 
     def create(self, topic: str, subscription: str, *, start: Literal["earliest", "latest"] = "earliest") -> bool:
-        """Create a durable subscription, on the partitions that lack it.
-
-        Args:
-            topic: Full name; it must exist.
-            subscription: Its name.
-            start: Where it begins: before all messages of the topic, or behind them.
+        """Create a durable subscription before all messages of an existing topic or behind them, on partitions that
+        lack it.
 
         Returns:
             False if it existed on every partition already; its position stays as it is.
 
         Raises:
-            AdminMissing: The topic does not exist. (Checked first: brokers with topic auto-creation would create a
-                topic
+            AdminMissing: The topic does not exist. (Checked first: brokers with topic auto-creation would create one
                 without partitions by this call.)
         """
         self._http.get(f"{topic_path(topic)}/partitions")
@@ -274,15 +237,9 @@ class Subscriptions:
         return tuple(self._http.get(f"{topic_path(topic)}/subscriptions"))
 
     def delete(self, topic: str, subscription: str, *, force: bool = False) -> bool:
-        """Delete a subscription with its backlog.
+        """Delete a subscription with its backlog; False if it or the topic does not exist.
 
-        Args:
-            topic: Full name.
-            subscription: Its name.
-            force: Disconnect its consumers; otherwise the broker refuses while consumers are connected (412).
-
-        Returns:
-            False if the subscription or the topic does not exist.
+        Unless it is forced, the broker refuses while consumers are connected (412).
         """
         return self._http.remove(subscription_path(topic, subscription), {"force": "true"} if force else None)
 

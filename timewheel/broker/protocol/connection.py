@@ -13,20 +13,12 @@ from collections.abc import Sequence
 from enum import Enum, auto
 from typing import NamedTuple
 
-from timewheel.broker.protocol import requests
-from timewheel.broker.protocol.answers import Reported, command_in, entry_in, reported_by
-from timewheel.broker.protocol.command_types import LOWEST_VERSION, CommandType, SubscriptionType
-from timewheel.broker.protocol.entries import Entry
-from timewheel.broker.protocol.errors import (
-    BinaryProtocolError,
-    BrokerSilent,
-    BrokerTooOld,
-    ProtocolViolation,
-    TooManyRequests,
-)
-from timewheel.broker.protocol.events import (
+from timewheel.broker.protocol.commands import (
+    LOWEST_VERSION,
+    SPOKEN_VERSION,
     Acknowledged,
     Broken,
+    CommandType,
     Connected,
     ConsumerClosed,
     Done,
@@ -34,10 +26,36 @@ from timewheel.broker.protocol.events import (
     LastPosition,
     LookedUp,
     Refused,
+    Reported,
+    SubscriptionType,
+    command_in,
+    entry_in,
+    reported_by,
 )
-from timewheel.broker.protocol.frames import FRAME_PADDING_BYTES, MAX_FRAME_BYTES, Frames
+from timewheel.broker.protocol.errors import (
+    BinaryProtocolError,
+    BrokerSilent,
+    BrokerTooOld,
+    ProtocolViolation,
+    TooManyRequests,
+)
+from timewheel.broker.protocol.wire import (
+    FRAME_PADDING_BYTES,
+    MAX_FRAME_BYTES,
+    Frames,
+    data_field,
+    frame_of,
+    number_field,
+)
 from timewheel.client.positions import EntryPosition
 
+CLIENT_VERSION = "timewheel"
+_EARLIEST = 1
+"""``InitialPosition``: the start of a new subscription, and of a reader whose position no longer exists."""
+_AUTO_SPLIT = 0
+"""``KeySharedMode`` that clients use by default."""
+_INDIVIDUAL, _CUMULATIVE = 0, 1
+"""``AckType``."""
 KEEP_ALIVE_MS = 30_000
 """After this much silence the client sends a PING, and after as much again it gives the broker up. A broker does the
 same by its setting ``keepAliveIntervalSeconds``, which is 30 by default."""
@@ -87,28 +105,7 @@ class _Pending(NamedTuple):
 
 
 class Connection:
-    """A connection to a broker, without its socket.
-
-    Args:
-        keep_payload: Whether entries keep their payloads.
-
-    Attributes:
-        phase: Current phase.
-    """
-
-    __slots__ = (
-        "_consumers",
-        "_ended_by",
-        "_frames",
-        "_heard_ms",
-        "_keep_payload",
-        "_last_consumer",
-        "_last_request",
-        "_outgoing",
-        "_pending",
-        "_pinged_ms",
-        "phase",
-    )
+    """A connection to a broker, without its socket, in a phase."""
 
     def __init__(self, *, keep_payload: bool = False) -> None:
         self.phase = Phase.NEW
@@ -126,27 +123,33 @@ class Connection:
     # Requests to the broker.
 
     def connect(self, now_ms: int, *, method: str, data: bytes, broker: str | None = None) -> None:
-        """Authenticate; see `requests.connect`. Ends in `Connected` or `Broken`.
-
-        Args:
-            now_ms: Now, of a monotonic clock.
-            method: Name of the authentication method.
-            data: Its credentials.
-            broker: Address of the broker that a proxy shall connect to.
-        """
+        """Authenticate with the broker, or by a proxy with broker ``HOST:PORT``. Ends in `Connected` or `Broken`."""
         assert self.phase is Phase.NEW, "a connection connects once"
         self.phase = Phase.CONNECTING
         self._heard_ms = now_ms
-        self._outgoing.append(requests.connect(method=method, data=data, broker=broker))
+        # The feature flags: no broker metadata of entries; the broker may ask for a token again.
+        flags = number_field(1, 1) + number_field(2, 0)
+        self._put(
+            CommandType.CONNECT,
+            data_field(1, CLIENT_VERSION)
+            + data_field(3, data)
+            + number_field(4, SPOKEN_VERSION)
+            + data_field(5, method)
+            + (b"" if broker is None else data_field(6, broker))
+            + data_field(10, flags),
+        )
 
     def show_credentials(self, *, method: str, data: bytes) -> None:
         """Answer `CredentialsAsked`."""
-        self._outgoing.append(requests.auth_response(method=method, data=data))
+        shown = data_field(1, method) + data_field(2, data)
+        body = data_field(1, CLIENT_VERSION) + data_field(2, shown) + number_field(3, SPOKEN_VERSION)
+        self._put(CommandType.AUTH_RESPONSE, body)
 
     def look_up(self, topic: str, *, is_authoritative: bool = False) -> int:
         """Ask which broker serves a topic. Ends in `LookedUp` or `Refused` with the returned request id."""
         request_id = self._begin(LookedUp, None, f"look up {topic}")
-        self._outgoing.append(requests.lookup(request_id, topic, is_authoritative=is_authoritative))
+        body = data_field(1, topic) + number_field(2, request_id) + number_field(3, is_authoritative)
+        self._put(CommandType.LOOKUP, body)
         return request_id
 
     def subscribe(
@@ -158,7 +161,11 @@ class Connection:
         name: str,
         start: EntryPosition | None = None,
     ) -> tuple[int, int]:
-        """Open a consumer; see `requests.subscribe`. Ends in `Done`, `Refused` or `ConsumerClosed`.
+        """Open a consumer. Ends in `Done`, `Refused` or `ConsumerClosed`.
+
+        A missing topic is not created, a missing subscription is. With a start it is a reader, about which the broker
+        stores nothing: it begins with that entry, or else with the next existing entry. Without one the subscription is
+        durable.
 
         Returns:
             The ids of the request and of the consumer.
@@ -167,15 +174,26 @@ class Connection:
         consumer_id = self._last_consumer
         request_id = self._begin(Done, consumer_id, f"open a consumer of {subscription!r} on {topic}")
         self._consumers.add(consumer_id)
-        self._outgoing.append(
-            requests.subscribe(request_id, consumer_id, topic, subscription, kind, name=name, start=start)
+        self._put(
+            CommandType.SUBSCRIBE,
+            data_field(1, topic)
+            + data_field(2, subscription)
+            + number_field(3, kind)
+            + number_field(4, consumer_id)
+            + number_field(5, request_id)
+            + data_field(6, name)
+            + number_field(8, start is None)
+            + (b"" if start is None else data_field(9, _message_id(start)))
+            + number_field(13, _EARLIEST)
+            + number_field(15, 0)
+            + (data_field(17, number_field(1, _AUTO_SPLIT)) if kind is SubscriptionType.KEY_SHARED else b""),
         )
         return request_id, consumer_id
 
     def grant(self, consumer_id: int, permits: int) -> None:
         """Allow the broker to deliver this many more messages; each arrives in an entry."""
         assert permits > 0, "permits are given, not taken"
-        self._outgoing.append(requests.flow(consumer_id, min(permits, MAX_PERMITS)))
+        self._put(CommandType.FLOW, number_field(1, consumer_id) + number_field(2, min(permits, MAX_PERMITS)))
 
     def acknowledge(self, consumer_id: int, positions: Sequence[EntryPosition]) -> int:
         """Acknowledge entries individually, delivered to any consumer. Ends in `Acknowledged`, `Refused` or
@@ -188,24 +206,27 @@ class Connection:
             raise TooManyRequests("positions in one acknowledgement", len(positions), MAX_POSITIONS)
         assert positions, "an acknowledgement of nothing is never answered"
         request_id = self._begin(Acknowledged, consumer_id, f"acknowledge {len(positions)} entries")
-        self._outgoing.append(requests.ack(request_id, consumer_id, positions))
+        ids = b"".join(data_field(3, _message_id(position)) for position in positions)
+        body = number_field(1, consumer_id) + number_field(2, _INDIVIDUAL) + ids + number_field(8, request_id)
+        self._put(CommandType.ACK, body)
         return request_id
 
     def acknowledge_up_to(self, consumer_id: int, position: EntryPosition) -> None:
         """Acknowledge an entry and all before it, as a reader does for itself: no answer comes."""
-        self._outgoing.append(requests.ack_up_to(consumer_id, position))
+        body = number_field(1, consumer_id) + number_field(2, _CUMULATIVE) + data_field(3, _message_id(position))
+        self._put(CommandType.ACK, body)
 
     def ask_last_position(self, consumer_id: int) -> int:
         """Ask for the last entry of the topic. Ends in `LastPosition`, `Refused` or `ConsumerClosed`."""
         request_id = self._begin(LastPosition, consumer_id, "tell the last position")
-        self._outgoing.append(requests.get_last_message_id(request_id, consumer_id))
+        self._put(CommandType.GET_LAST_MESSAGE_ID, number_field(1, consumer_id) + number_field(2, request_id))
         return request_id
 
     def close_consumer(self, consumer_id: int) -> int:
         """Close a consumer. Ends in `Done`, `Refused` or `ConsumerClosed`; its entries are skipped from now on."""
         request_id = self._begin(Done, consumer_id, "close a consumer")
         self._consumers.discard(consumer_id)
-        self._outgoing.append(requests.close_consumer(request_id, consumer_id))
+        self._put(CommandType.CLOSE_CONSUMER, number_field(1, consumer_id) + number_field(2, request_id))
         return request_id
 
     def _begin(
@@ -220,6 +241,9 @@ class Connection:
         self._pending[self._last_request] = _Pending(answer, consumer_id, words)
         return self._last_request
 
+    def _put(self, kind: CommandType, body: bytes = b"") -> None:
+        self._outgoing.append(frame_of(number_field(1, kind) + data_field(kind, body)))
+
     # Output and time.
 
     def to_send(self) -> bytes:
@@ -233,14 +257,12 @@ class Connection:
         return (self._heard_ms if self._pinged_ms is None else self._pinged_ms) + KEEP_ALIVE_MS
 
     def on_time(self, now_ms: int) -> list[Event]:
-        """Keep the connection alive, and check that the broker answers; to be called after received bytes were passed
-        in.
-        """
+        """Keep the connection alive, and check that the broker answers; to be called after `receive`."""
         if self.phase is not Phase.READY or now_ms < self.wake_ms():
             return []
         if self._pinged_ms is None:
             self._pinged_ms = now_ms
-            self._outgoing.append(requests.ping())
+            self._put(CommandType.PING)
             return []
         return [self._break(BrokerSilent("answer to a PING", now_ms - self._pinged_ms))]
 
@@ -249,12 +271,12 @@ class Connection:
     def receive(self, data: bytes, now_ms: int) -> list[Event]:
         """Parse received bytes and return their events: the same events, however the bytes are split."""
         events: list[Event] = []
-        if self._is_over():
+        if self._ended_by is not None:
             return events
         self._heard_ms, self._pinged_ms = now_ms, None
         self._frames.feed(data)
         try:
-            while not self._is_over() and (cut := self._frames.next()) is not None:
+            while self.phase is not Phase.ENDED and (cut := self._frames.next()) is not None:
                 event = self._take(*cut)
                 if event is not None:
                     events.append(event)
@@ -262,20 +284,21 @@ class Connection:
             events.append(self._break(error))
         return events
 
-    def _is_over(self) -> bool:
-        return self.phase is Phase.ENDED
-
     def _take(self, frame: bytes, end: int) -> Event | None:
         kind, body = command_in(frame, end)
         if kind == CommandType.MESSAGE and self.phase is Phase.READY:
-            return self._of_consumer(entry_in(body, frame, end, keep_payload=self._keep_payload))
+            entry = entry_in(body, frame, end, keep_payload=self._keep_payload)
+            if entry.consumer_id in self._consumers:
+                return entry
+            self._see_consumer(entry.consumer_id)
+            return None
         if kind not in _KNOWN:
             return None
         command = CommandType(kind)
         if command not in _TAKEN[self.phase]:
             raise ProtocolViolation(f"{command.name} while {self.phase.name.lower()}", "nothing expects it then")
         if command is CommandType.PING:
-            self._outgoing.append(requests.pong())
+            self._put(CommandType.PONG)
         return self._judge(reported_by(command, body, self._words_of))
 
     def _judge(self, told: Reported) -> Event | None:
@@ -323,12 +346,6 @@ class Connection:
         self._consumers.discard(told.consumer_id)
         return told if was_open or unanswered else None
 
-    def _of_consumer(self, event: Entry) -> Entry | None:
-        if event.consumer_id in self._consumers:
-            return event
-        self._see_consumer(event.consumer_id)
-        return None
-
     def _see_consumer(self, consumer_id: int) -> None:
         if not 0 < consumer_id <= self._last_consumer:
             raise ProtocolViolation(f"something for consumer {consumer_id}", "there is no such consumer here")
@@ -348,6 +365,10 @@ class Connection:
     def _break(self, error: BinaryProtocolError) -> Broken:
         self.end(error)
         return Broken(error=error)
+
+
+def _message_id(position: EntryPosition) -> bytes:
+    return number_field(1, position.ledger) + number_field(2, position.entry)
 
 
 _KNOWN = frozenset(CommandType)

@@ -4,14 +4,71 @@ from __future__ import annotations
 
 import ssl
 from collections.abc import Callable
+from typing import NamedTuple
 
-from timewheel.broker.protocol.addresses import Address, ServiceUrl
-from timewheel.broker.protocol.authentication import Anonymous, Authentication
-from timewheel.broker.protocol.errors import BrokerLost
-from timewheel.broker.protocol.lookup import Ask, Lookup, Target
-from timewheel.broker.protocol.session import REQUEST_MS, Session
-from timewheel.broker.protocol.transport import SocketTransport, Transport
+from timewheel.broker.protocol.commands import LookedUp
+from timewheel.broker.protocol.errors import BrokerLost, LookupFailed, shown_text
+from timewheel.broker.protocol.session import (
+    REQUEST_MS,
+    Address,
+    Authentication,
+    ServiceUrl,
+    Session,
+    SocketTransport,
+    Transport,
+)
 from timewheel.core.clock import Clock, SystemClock
+from timewheel.core.errors import BadConnection
+
+MAX_REDIRECTS = 20
+"""Limit of redirects between brokers for a topic, as in other clients; one redirect is usual."""
+
+
+class Ask(NamedTuple):
+    """The next step: ask a broker at any of its addresses; the authority is to be passed on with the lookup."""
+
+    addresses: tuple[Address, ...]
+    is_authoritative: bool
+
+
+class Target(NamedTuple):
+    """The result: any of the addresses; a proxy there shall connect to the broker ``HOST:PORT``. None: no proxy."""
+
+    addresses: tuple[Address, ...]
+    broker: str | None
+
+    def is_at(self, address: Address) -> bool:
+        """Return whether the broker itself has this address, even if a proxy is named
+        (broker-facts: standalone-as-its-own-proxy).
+        """
+        return str(address) == self.broker or (self.broker is None and address in self.addresses)
+
+
+def next_step(service: ServiceUrl, topic: str, answer: LookedUp) -> Ask | Target:
+    """Return what follows from a broker's answer to the lookup of a topic.
+
+    A broker answers with itself, with the owner, with another broker to ask, or with the service URL if a proxy is
+    there. With TLS only addresses with TLS are used: credentials never follow a redirect to a connection without TLS.
+
+    Raises:
+        LookupFailed: The answer leads to no broker.
+    """
+    url, kind = (answer.tls_url, "with TLS") if service.is_tls else (answer.url, "without TLS")
+    if url is None:
+        remedy = "use the scheme that its brokers advertise"
+        raise LookupFailed(topic, f"its broker advertises no address {kind}; {remedy}")
+    advertised = f"its broker advertises {shown_text(url)!r}"
+    try:
+        found = ServiceUrl.parse(url)
+    except BadConnection as error:
+        raise LookupFailed(topic, f"{advertised}, which is no address: {error.problem}") from error
+    if found.is_tls != service.is_tls:
+        raise LookupFailed(topic, f"{advertised} as its address {kind}")
+    addresses = found.addresses[:1]
+    if answer.is_redirect:
+        return Ask(addresses, answer.is_authoritative)
+    return Target(service.addresses, str(addresses[0])) if answer.through_service else Target(addresses, None)
+
 
 CONNECT_MS = 10_000
 """Time-out for connecting to an address, and again for TLS."""
@@ -52,7 +109,7 @@ class Dialer:
         self._url_hint = url_hint
         self._mistake_in = mistake_in
         self._service = ServiceUrl.parse(service_url)
-        self._authentication = authentication or Anonymous()
+        self._authentication = authentication or Authentication()
         self._tls = (tls or ssl.create_default_context()) if self._service.is_tls else None
         self._clock = clock or SystemClock()
         self._connect_ms = connect_ms
@@ -69,12 +126,17 @@ class Dialer:
         Raises:
             BinaryProtocolError: No session could be opened.
         """
-        lookup = Lookup(self._service, topic)
-        step: Ask | Target = lookup.first
+        step: Ask | Target = Ask(self._service.addresses, is_authoritative=False)
+        asked = 0
         while isinstance(step, Ask):
+            if asked > MAX_REDIRECTS:
+                reason = f"brokers sent the question on {asked} times, the limit is {MAX_REDIRECTS}"
+                raise LookupFailed(topic, f"{reason}; is a cluster's metadata in order?")
+            asked += 1
             session = self._connect(step.addresses, keep_payload=keep_payload)
             try:
-                step = lookup.answered(session.look_up(topic, is_authoritative=step.is_authoritative))
+                found = session.look_up(topic, is_authoritative=step.is_authoritative)
+                step = next_step(self._service, topic, found)
                 is_here = isinstance(step, Target) and step.is_at(session.address)
             except BaseException:
                 session.close()

@@ -13,9 +13,10 @@ from collections.abc import Mapping
 from enum import IntEnum
 from typing import NamedTuple
 
-from timewheel.broker.protocol.checksum import crc32c
+from google_crc32c import value as crc32c
+
 from timewheel.broker.protocol.errors import ProtocolViolation
-from timewheel.broker.protocol.fields import as_signed, data_tag, fields_of, number_at, number_tag, text_of
+from timewheel.broker.protocol.wire import as_signed, data_tag, fields_of, number_at, number_tag, text_of
 from timewheel.client.positions import EntryPosition
 from timewheel.core.envelope import MAX_TIME_MS
 
@@ -120,6 +121,13 @@ class Entry(NamedTuple):
         return (self.chunk_count or 0) > 1
 
 
+_UNREADABLE = Entry(
+    consumer_id=0, position=EntryPosition(-1, -1), redeliveries=0, publish_ms=0, deliver_at_ms=None, batch_size=0,
+    properties={}, partition_key=None, key_is_base64=False, ordering_key=None, event_ms=None, producer="",
+    sequence_id=0, replicated_from=None, schema_version=None, compression=0, is_encrypted=False, chunk=None,
+    chunk_count=None, marker=None, has_null_value=False, transaction=None, payload=None, payload_bytes=0,
+    uncompressed_bytes=0,
+)  # fmt: skip
 # Fields of MessageMetadata in PulsarApi.proto.
 _PRODUCER = data_tag(1)
 _SEQUENCE_ID = number_tag(2)
@@ -157,15 +165,8 @@ _VALUE = data_tag(2)
 def read_entry(
     frame: bytes, start: int, position: EntryPosition, consumer_id: int, redeliveries: int, *, keep_payload: bool
 ) -> Entry:
-    """Read the entry behind the command that delivers it; unreadable metadata gives it a `defect`.
-
-    Args:
-        frame: The whole frame.
-        start: Index at which the entry begins.
-        position: Position, from the command.
-        consumer_id: Consumer, from the command.
-        redeliveries: Redelivery count, from the command.
-        keep_payload: Whether the entry keeps its payload.
+    """Read the entry that begins in a frame behind the command that delivers it; unreadable metadata gives it a
+    `defect`.
     """
     numbers: dict[int, int] = {}
     datas: dict[int, bytes] = {}
@@ -182,15 +183,16 @@ def read_entry(
                 datas[tag] = data
         batch_size = _checked(numbers, datas, len(frame) - end)
     except ProtocolViolation as error:
-        entry = frame[start:] if keep_payload else None
-        return Entry(
-            consumer_id=consumer_id, position=position, redeliveries=redeliveries, publish_ms=0, deliver_at_ms=None,
-            batch_size=_counted(frame, start), properties={}, partition_key=None, key_is_base64=False,
-            ordering_key=None, event_ms=None,
-            producer="", sequence_id=0, replicated_from=None, schema_version=None, compression=0, is_encrypted=False,
-            chunk=None, chunk_count=None, marker=None, has_null_value=False, transaction=None, payload=entry,
-            payload_bytes=len(frame) - start, uncompressed_bytes=0, defect=error.fact,
-        )  # fmt: skip
+        return _UNREADABLE._replace(
+            consumer_id=consumer_id,
+            position=position,
+            redeliveries=redeliveries,
+            batch_size=_counted(frame, start),
+            properties={},
+            payload=frame[start:] if keep_payload else None,
+            payload_bytes=len(frame) - start,
+            defect=error.fact,
+        )
     deliver_at = numbers.get(_DELIVER_AT)
     replicated_from = datas.get(_REPLICATED_FROM)
     partition_key = datas.get(_PARTITION_KEY)
@@ -227,7 +229,7 @@ def read_entry(
 def _metadata_in(frame: bytes, start: int) -> tuple[int, int]:
     """Return the begin and end of the metadata, after the checksum was found correct."""
     stored, at = _checksum_in(frame, start)
-    if stored is not None and stored != (computed := crc32c(frame[at:])):
+    if stored is not None and stored != (computed := int(crc32c(frame[at:]))):
         raise ProtocolViolation(f"an entry with checksum {stored:#010x}", f"its bytes have {computed:#010x}")
     return _sized(frame, at)
 

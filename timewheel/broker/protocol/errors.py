@@ -4,20 +4,6 @@ from __future__ import annotations
 
 from timewheel.core.errors import TimewheelError
 
-__all__ = [
-    "BinaryProtocolError",
-    "BrokerLost",
-    "BrokerRefused",
-    "BrokerSilent",
-    "BrokerTooOld",
-    "ConsumerLost",
-    "FrameTooLarge",
-    "LookupFailed",
-    "ProtocolViolation",
-    "TooManyRequests",
-    "shown_text",
-]
-
 _SHOWN_CHARS = 300
 """Limit of a broker's text in an error message."""
 

@@ -7,12 +7,14 @@ call; nothing else happens.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import socket
+import ssl
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import NamedTuple, Protocol
+from urllib.parse import urlsplit
 
-from timewheel.broker.protocol.authentication import Authentication
-from timewheel.broker.protocol.connection import KEEP_ALIVE_MS, Connection
-from timewheel.broker.protocol.errors import BinaryProtocolError, BrokerLost, BrokerSilent, ConsumerLost
-from timewheel.broker.protocol.events import (
+from timewheel.broker.protocol.commands import (
     Broken,
     Connected,
     ConsumerClosed,
@@ -21,8 +23,155 @@ from timewheel.broker.protocol.events import (
     LookedUp,
     Refused,
 )
-from timewheel.broker.protocol.transport import Transport
+from timewheel.broker.protocol.connection import KEEP_ALIVE_MS, Connection
+from timewheel.broker.protocol.errors import BinaryProtocolError, BrokerLost, BrokerSilent, ConsumerLost
 from timewheel.core.clock import Clock
+from timewheel.core.errors import BadConnection
+
+
+@dataclass(frozen=True, slots=True)
+class Authentication:
+    """A way to authenticate with a broker.
+
+    Args:
+        method: Name of the method in the protocol: ``token``, ``tls`` (by the certificate, which the broker has already
+            seen), ``none``.
+        data: Returns the current credentials; called at every connect, and when a broker asks for them again.
+    """
+
+    method: str = "none"
+    data: Callable[[], bytes] = field(default=bytes, repr=False)
+
+    @classmethod
+    def by_token(cls, source: Callable[[], str]) -> Authentication:
+        """Authenticate by the current token, which the source returns."""
+        return cls("token", lambda: source().encode())
+
+
+_PLAIN, _TLS = "pulsar", "pulsar+ssl"
+_PORTS = {_PLAIN: 6650, _TLS: 6651}
+
+
+class Address(NamedTuple):
+    """A port of a host."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+class ServiceUrl(NamedTuple):
+    """A parsed service URL: at least one address, in no order; all or none of them use TLS."""
+
+    addresses: tuple[Address, ...]
+    is_tls: bool
+
+    @classmethod
+    def parse(cls, text: str) -> ServiceUrl:
+        """Parse a service URL such as ``pulsar+ssl://one:6651,two:6651``.
+
+        Raises:
+            BadConnection: The text is no service URL. The error does not repeat it: it may hold a password.
+        """
+        scheme, separator, rest = text.partition("://")
+        if not separator or scheme not in _PORTS:
+            raise BadConnection("service_url", f"must begin with {_PLAIN}:// or {_TLS}://")
+        hosts = rest.rstrip("/").split(",")
+        return cls(tuple(_address(host, _PORTS[scheme]) for host in hosts), scheme == _TLS)
+
+
+def _address(text: str, default_port: int) -> Address:
+    try:
+        parts = urlsplit(f"//{text}")
+        host, port = parts.hostname, parts.port
+    except ValueError as error:
+        raise BadConnection("service_url", "has a host or a port that is none") from error
+    if not host or parts.username is not None or parts.path or parts.query or parts.fragment:
+        raise BadConnection("service_url", "has something else in it than hosts and ports")
+    return Address(host, default_port if port is None else port)
+
+
+RECEIVE_BYTES = 256 * 1024
+"""Bytes received at once: some thousand entries, and the most that is read ahead of the caller."""
+_CLOSED = "it was closed by the other side"
+_SHORTEST_S = 0.000_001
+"""A socket takes 0 as "never wait", which TLS cannot distinguish from a lost connection."""
+
+
+class Transport(Protocol):
+    """A stream of bytes in both directions."""
+
+    @property
+    def address(self) -> Address: ...
+
+    def send(self, data: bytes, timeout_ms: int) -> None:
+        """Send all of the data, or raise BrokerLost if that is impossible in this time."""
+
+    def receive(self, timeout_ms: int) -> bytes:
+        """Return received bytes, empty if none came in this time; BrokerLost: the connection was lost."""
+
+    def close(self) -> None:
+        """Close the stream at once."""
+
+
+class SocketTransport:
+    """A connection to an address; if the TLS settings ask for it, the name is checked against the host.
+
+    ``timeout_ms`` is for connecting, and again for TLS. Raises BrokerLost if that fails.
+    """
+
+    def __init__(self, address: Address, *, tls: ssl.SSLContext | None, timeout_ms: int) -> None:
+        self.address = address
+        timeout_s = timeout_ms / 1000
+        try:
+            plain = socket.create_connection(address, timeout=timeout_s)
+        except (OSError, UnicodeError) as error:  # UnicodeError: the host cannot be a name
+            raise BrokerLost(self.address, _said(error), "is a broker there, and is this its own port?") from error
+        try:
+            plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            self._socket = plain if tls is None else tls.wrap_socket(plain, server_hostname=address.host)
+        except (OSError, ValueError) as error:
+            plain.close()
+            raise BrokerLost(self.address, _said(error), _remedy(error)) from error
+
+    def send(self, data: bytes, timeout_ms: int) -> None:
+        try:
+            self._socket.settimeout(max(timeout_ms / 1000, _SHORTEST_S))
+            self._socket.sendall(data)
+        except OSError as error:
+            raise BrokerLost(self.address, _said(error)) from error
+
+    def receive(self, timeout_ms: int) -> bytes:
+        try:
+            self._socket.settimeout(max(timeout_ms / 1000, _SHORTEST_S))
+            data = self._socket.recv(RECEIVE_BYTES)
+        except (TimeoutError, ssl.SSLWantReadError):
+            return b""
+        except OSError as error:
+            raise BrokerLost(self.address, _said(error)) from error
+        if not data:
+            raise BrokerLost(self.address, _CLOSED)
+        return data
+
+    def close(self) -> None:
+        self._socket.close()
+
+
+def _said(error: Exception) -> str:
+    if isinstance(error, TimeoutError):
+        return "it did not answer in time"
+    return str(error) or type(error).__name__
+
+
+def _remedy(error: Exception) -> str:
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return "trust its authority (tls_trust_certs_file_path), and use a host that its certificate names"
+    if isinstance(error, ssl.SSLError):
+        return "does it speak TLS at this port, and does it trust this client's certificate?"
+    return "connect again"
+
 
 REQUEST_MS = 30_000
 """Time-out of an answer, as in pulsar-client. A broker that loads a large topic takes some seconds."""
@@ -30,10 +179,11 @@ CALL_EVERY_MS = KEEP_ALIVE_MS
 
 
 class Session:
-    """An open connection to a broker.
+    """An open connection to a broker; the transport is closed with it, and if the broker does not accept the
+    connection.
 
     Args:
-        transport: Closed with the session.
+        transport: Bytes to and from the broker.
         authentication: The client's credentials.
         clock: For time-outs.
         broker: Address of the broker that the proxy at the other end shall connect to; None: no proxy.
@@ -43,9 +193,6 @@ class Session:
     Attributes:
         server: The broker's version text.
         address: Host and port of the other side.
-
-    Raises:
-        BinaryProtocolError: The broker does not accept the connection; the transport is closed then.
     """
 
     def __init__(
@@ -84,23 +231,15 @@ class Session:
                 raise BrokerSilent("answer to CONNECT", self._request_ms)
 
     def look_up(self, topic: str, *, is_authoritative: bool) -> LookedUp:
-        """Ask which broker serves a topic.
-
-        Raises:
-            BinaryProtocolError: No answer came, or an error.
-        """
+        """Ask which broker serves a topic; BinaryProtocolError: no answer came, or an error."""
         found = self.answer(self.connection.look_up(topic, is_authoritative=is_authoritative), topic=topic)
         assert isinstance(found, LookedUp), "the connection has seen to that"
         return found
 
     def events(self, timeout_ms: int) -> list[Event]:
-        """Return new events, and wait if there are none: one turn, so rarely more than `RECEIVE_BYTES` of them.
+        """Return new events, and wait for the first if there are none; 0: do not wait.
 
-        Args:
-            timeout_ms: How long to wait for the first event; 0: do not wait.
-
-        Raises:
-            BinaryProtocolError: The connection cannot be used any more.
+        One turn, so rarely more than `RECEIVE_BYTES` of them.
         """
         if self._aside:
             events, self._aside = self._aside, []
@@ -116,12 +255,7 @@ class Session:
         self._aside = events + self._aside
 
     def answer(self, request_id: int, *, topic: str, consumer_id: int | None = None) -> Event:
-        """Wait for the answer to a request; other events are kept for `events`.
-
-        Args:
-            request_id: Id of the request.
-            topic: For errors.
-            consumer_id: Consumer whose end also ends the wait.
+        """Wait for the answer to a request, or for the end of a consumer; other events are kept for `events`.
 
         Raises:
             BinaryProtocolError: No answer came, or an error.
@@ -143,11 +277,7 @@ class Session:
             events = self._turn(deadline_ms)
 
     def flush(self) -> None:
-        """Send the requests so far, without waiting for an answer.
-
-        Raises:
-            BrokerLost: They cannot be sent.
-        """
+        """Send the requests so far, without waiting for an answer; BrokerLost: they cannot be sent."""
         if self._failure is not None:
             raise self._failure
         if data := self.connection.to_send():

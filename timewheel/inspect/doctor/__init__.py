@@ -3,9 +3,8 @@
 The reader reads the state, the checks judge it; only `fix` changes anything.
 """
 
-from timewheel.inspect.doctor.finding import Finding, Kind, Severity
 from timewheel.inspect.doctor.reading import inspect_plan, inspect_topic
-from timewheel.inspect.doctor.seen import Seen, Unread
+from timewheel.inspect.doctor.seen import Finding, Kind, Seen, Severity, Unread
 from timewheel.inspect.doctor.verdict import KINDS, Verdict, fix, verdict_on
 
 __all__ = [

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, Final
 
-from timewheel.broker.admin.client import AdminClient
+from timewheel.broker.admin.client import AdminClient, NamespacePolicies
 from timewheel.broker.admin.entries import StoredEntry
-from timewheel.broker.admin.internals import DEDUPLICATION as DEDUPLICATION_CURSOR
-from timewheel.broker.admin.internals import InternalStats
-from timewheel.broker.admin.namespaces import NamespacePolicies
 from timewheel.broker.admin.parts import whole_topic
 from timewheel.broker.admin.policies import (
     AGE_QUOTA,
@@ -29,24 +25,25 @@ from timewheel.broker.admin.policies import (
     SIZE_QUOTA,
     Policy,
 )
-from timewheel.broker.admin.stats import TopicStats
+from timewheel.broker.admin.stats import DEDUPLICATION as DEDUPLICATION_CURSOR
+from timewheel.broker.admin.stats import InternalStats, TopicStats
 from timewheel.client.positions import EntryPosition
 from timewheel.core.broker_profile import BrokerProfile
 from timewheel.core.errors import AdminDenied, AdminError, AdminMissing
-from timewheel.core.former_topics import FormerTopic
 from timewheel.core.ids import place_id
 from timewheel.core.names import JOURNAL_SUBSCRIPTION, RELAY_SUBSCRIPTION, Names, namespace_of, partition_of, parts_of
 from timewheel.core.plan import Plan
 from timewheel.core.steps import INTAKE_STEP, JOURNAL_STEP, Step
-from timewheel.core.topology import TopicSpec, Topology, topology
+from timewheel.core.topology import FormerTopic, TopicSpec, Topology, topology
 from timewheel.inspect.doctor.seen import Asking, Head, Newest, Part, Seen, SeenTopic, Source, Unread
 from timewheel.inspect.doctor.settings import profile_by
+from timewheel.inspect.entries import Place, open_entries
 from timewheel.inspect.errors import NoSuchTarget
 from timewheel.inspect.gaps import GapSnapshot, inspect_gaps
 from timewheel.inspect.gaps.snapshot import with_shadows
 from timewheel.inspect.missing_topics import no_such_topic
 from timewheel.inspect.plan_sample import StoredTimer, first_timers, leaves_ms, timers_of
-from timewheel.inspect.sample import Place, open_runs, positions_of
+from timewheel.inspect.reader import each
 from timewheel.provision.former_topics import look_into
 from timewheel.provision.provision_steps import TopicState, existing_of
 from timewheel.provision.provisioned import Provisioned, provisioned, with_noted_namespaces
@@ -68,13 +65,7 @@ SWITCHED_OFF = 405
 
 
 class TopicReader:
-    """Reads topics, several concurrently.
-
-    Args:
-        admin: Client of the cluster.
-        asking: Records refusals.
-        has_settings: True if the broker's settings are known, and with them the values that topics inherit.
-    """
+    """Reads topics, several concurrently; the values that they inherit are read if the settings are unknown."""
 
     def __init__(self, admin: AdminClient, asking: Asking, *, has_settings: bool) -> None:
         self._admin = admin
@@ -85,63 +76,43 @@ class TopicReader:
         """For each partition, the time of the read of its last entry, and the entry's position."""
 
     def read(self, topic: SeenTopic, policies: NamespacePolicies | None) -> SeenTopic:
-        """Return the topic with everything that the broker reports about it.
-
-        Args:
-            topic: The topic's name, its part of the plan, and its partitions.
-            policies: Policies of its namespace; None if unknown.
-        """
+        """Return the topic with everything that the broker reports about it."""
         if not topic.exists:
             return topic
         parts = [part for name in topic.existing_parts.values() if (part := self._part(topic, name)) is not None]
-        properties = self._properties(topic)
+        properties: Mapping[str, str] = {}
+        if topic.spec is not None and topic.spec.role in {"journal", "due"}:
+            # Set by a shadow (journal) or by provisioning (due topics); empty before Pulsar 2.11.
+            read = self._asking.ask(Source.TOPICS, topic.name, lambda: self._admin.topics.properties(topic.name))
+            properties = read or {}
+        own = {policy: self._policy(topic.name, policy) for policy in (*READ, MAX_MESSAGE_BYTES)}
+        inherited = () if self._has_settings else READ
+        unset = [policy for policy in inherited if policies is None or policies.get(policy) is None]
         return replace(
             topic,
-            state=TopicState(
-                partitions=topic.state.partitions,
-                existing=topic.state.existing,
+            state=replace(
+                topic.state,
                 subscriptions=self._subscriptions(topic, parts),
-                policies=self._own(topic.name),
-                stray=topic.state.stray,
+                policies={policy: value for policy, value in own.items() if value is not None},
                 provisioned=Provisioned.read(properties),
             ),
-            applied={} if self._has_settings else self._applied(topic.name, policies),
+            applied={policy: self._policy(topic.name, policy, applied=True) for policy in unset},
             pauses=self._policy(topic.name, PAUSE_ON_ACK_STATE, applied=True),
             parts=tuple(parts),
             properties=properties,
         )
 
-    def _properties(self, topic: SeenTopic) -> dict[str, str]:
-        """Return properties set by a shadow (journal) or by provisioning (due topics); empty before Pulsar 2.11."""
-        if topic.spec is None or topic.spec.role not in {"journal", "due"}:
-            return {}
-        return self._asking.ask(Source.TOPICS, topic.name, lambda: self._admin.topics.properties(topic.name)) or {}
-
-    def _own(self, topic: str) -> dict[Policy[Any], Any]:
-        own = {policy: self._policy(topic, policy) for policy in (*READ, MAX_MESSAGE_BYTES)}
-        return {policy: value for policy, value in own.items() if value is not None}
-
-    def _applied(self, topic: str, policies: NamespacePolicies | None) -> dict[Policy[Any], Any]:
-        every: list[Policy[Any]] = [*READ]
-        unsaid = [policy for policy in every if policies is None or policies.get(policy) is None]
-        return {policy: self._policy(topic, policy, applied=True) for policy in unsaid}
-
     def _policy(self, topic: str, policy: Policy[Any], *, applied: bool = False) -> Any:
-        if not self.has_topic_policies:
-            return None
-        try:
-            return self._ask(Source.POLICIES, topic, lambda: self._get(topic, policy, applied=applied))
-        except _SwitchedOff:
-            self.has_topic_policies = False
-            return None
+        def get() -> Any:
+            try:
+                return self._admin.topic_policies.get(topic, policy, applied=applied)
+            except AdminError as error:
+                if error.status != SWITCHED_OFF:
+                    raise
+                self.has_topic_policies = False
+                return None
 
-    def _get(self, topic: str, policy: Policy[Any], *, applied: bool) -> Any:
-        try:
-            return self._admin.topic_policies.get(topic, policy, applied=applied)
-        except AdminError as error:
-            if error.status == SWITCHED_OFF:
-                raise _SwitchedOff from error
-            raise
+        return self._asking.ask(Source.POLICIES, topic, get) if self.has_topic_policies else None
 
     @staticmethod
     def _subscriptions(topic: SeenTopic, parts: list[Part]) -> dict[int, frozenset[str]]:
@@ -182,8 +153,8 @@ class TopicReader:
         return self._asking.ask(Source.TOPICS, name, lambda: self._admin.topics.internal_stats(name), was_there=True)
 
     def _journal_since_ms(self, name: str, internal: InternalStats) -> int | None:
-        position = next(_waiting(internal, JOURNAL_SUBSCRIPTION), None)
-        entry = None if position is None else self._entry(name, position)
+        place = next(_waiting(name, internal, JOURNAL_SUBSCRIPTION), None)
+        entry = None if place is None else self._entry(*place)
         return None if entry is None else entry.publish_at_ms
 
     def _head(self, name: str, internal: InternalStats, step: Step) -> Head | None:
@@ -193,8 +164,7 @@ class TopicReader:
             entry = self._entry(place.topic, place.position)
             return None if entry is None else timers_of(place, entry, in_intake=in_intake)
 
-        waiting = _waiting(internal, RELAY_SUBSCRIPTION)
-        first = first_timers((Place(name, position) for position in waiting), timers_at)
+        first = first_timers(_waiting(name, internal, RELAY_SUBSCRIPTION), timers_at)
         if first is None:
             return None
         place, (timer, *_) = first
@@ -251,7 +221,7 @@ class TopicReader:
         )
 
     def _last_entry(self, name: str, *, after: EntryPosition | None = None) -> StoredEntry | None:
-        position = self._ask(Source.ENTRIES, name, lambda: self._admin.topics.last_position(name))
+        position = self._asking.ask(Source.ENTRIES, name, lambda: self._admin.topics.last_position(name))
         if position is None or position.entry < 0 or (after is not None and position <= after):
             return None
         return self._entry(name, position)
@@ -259,15 +229,8 @@ class TopicReader:
     def _entry(self, name: str, position: EntryPosition) -> StoredEntry | None:
         return self._asking.ask(Source.ENTRIES, name, lambda: self._admin.topics.entry(name, position))
 
-    def _ask(self, source: Source, subject: str, call: Callable[[], Any]) -> Any:
-        return self._asking.ask(source, subject, call)
-
 
 _ENTRANCES = {"intake": INTAKE_STEP, "journal": JOURNAL_STEP}
-
-
-class _SwitchedOff(Exception):
-    """Topic policies are disabled on the broker."""
 
 
 def _relayed_by(topic: SeenTopic) -> Step | None:
@@ -276,11 +239,10 @@ def _relayed_by(topic: SeenTopic) -> Step | None:
     return entrance or (None if topic.by_broker else topic.step)
 
 
-def _waiting(internal: InternalStats, subscription: str) -> Iterator[EntryPosition]:
-    """Yield the positions of unacknowledged entries, in order."""
+def _waiting(name: str, internal: InternalStats, subscription: str) -> Iterator[Place]:
+    """Yield the places of unacknowledged entries, in order."""
     cursor = internal.cursors.get(subscription)
-    runs = () if cursor is None else open_runs(cursor, internal.ledgers)
-    return positions_of(runs, range(sum(run.entries for run in runs)))
+    return iter(()) if cursor is None else open_entries(name, cursor, internal.ledgers).places()
 
 
 CALLS_AT_ONCE = 8
@@ -334,7 +296,7 @@ class _Look:
         now = topology(plan, self._at_ms)
         stored = self._listed({*Names(whole).namespaces, *(namespace_of(spec.name) for spec in now.topics)})
         every = [name for listed in stored.values() for name in listed]
-        former = self._former(whole, every)
+        former = self._asking.ask(Source.TOPICS, whole.due_topic, lambda: look_into(self._admin, whole, every)) or ()
         all_of_it = topology(plan, self._at_ms, drains=any(topic.holding is not None for topic in former))
         found = [
             self._of_plan(spec, all_of_it, stored.get(namespace_of(spec.name), frozenset()))
@@ -366,22 +328,24 @@ class _Look:
         self, topics: Sequence[SeenTopic], plan: Plan | None = None, former: tuple[FormerTopic, ...] = ()
     ) -> Seen:
         reader = TopicReader(self._admin, self._asking, has_settings=self._settings is not None)
-        with ThreadPoolExecutor(CALLS_AT_ONCE, "timewheel-doctor") as pool:
-            seen = list(pool.map(lambda topic: reader.read(topic, self._namespaces.get(topic.namespace)), topics))
+        looks = each(lambda topic: reader.read(topic, self._namespaces.get(topic.namespace)), topics, CALLS_AT_ONCE)
+        seen = [read for _, read in looks]
         if plan is None and not any(topic.parts for topic in seen) and not self._asking.unread:
             raise NoSuchTarget(self._target, no_such_topic(self._admin, topics[0].name))
         profile = profile_by(self._settings, self._version)
         inspect = self._gaps(seen, profile)
-        with ThreadPoolExecutor(CALLS_AT_ONCE, "timewheel-doctor") as pool:
-            seen = list(pool.map(reader.again, seen))
-        bookies = None if self._settings is None else self._asking.ask(Source.BOOKIES, BROKER, self._admin.bookies)
+        seen = [read for _, read in each(reader.again, seen, CALLS_AT_ONCE)]
+        bookies, dynamic = None, frozenset[str]()
+        if self._settings is not None:
+            bookies = self._asking.ask(Source.BOOKIES, BROKER, self._admin.bookies)
+            dynamic = self._asking.ask(Source.SETTINGS, BROKER, self._admin.brokers.dynamic_settings) or dynamic
         return Seen(
             target=self._target,
             plan=plan,
             at_ms=self._at_ms,
             profile=profile,
             settings=self._settings,
-            dynamic=self._dynamic(),
+            dynamic=dynamic,
             bookies=None if bookies is None else len(bookies),
             time=self._asking.ask(Source.TIME, BROKER, self._admin.brokers.time),
             namespaces=self._namespaces,
@@ -400,11 +364,6 @@ class _Look:
         return tuple(
             Unread(source=source, subject=BROKER, reason=reason) for source in (Source.SETTINGS, Source.BOOKIES)
         )
-
-    def _dynamic(self) -> frozenset[str]:
-        if self._settings is None:
-            return frozenset()
-        return self._asking.ask(Source.SETTINGS, BROKER, self._admin.brokers.dynamic_settings) or frozenset()
 
     def _listed(self, namespaces: Iterable[str]) -> dict[str, frozenset[str]]:
         """List all topics of each namespace, each partition under its own name."""
@@ -429,10 +388,6 @@ class _Look:
                 self._namespaces[name] = None
             except AdminDenied as error:
                 self._asking.refused(Source.NAMESPACES, name, error)
-
-    def _former(self, plan: Plan, names: Sequence[str]) -> tuple[FormerTopic, ...]:
-        found = self._asking.ask(Source.TOPICS, plan.due_topic, lambda: look_into(self._admin, plan, names))
-        return found or ()
 
     def _of_plan(self, spec: TopicSpec, whole: Topology, stored: frozenset[str]) -> SeenTopic:
         holding = next((topic for topic in whole.holding if topic.name == spec.name), None)

@@ -1,26 +1,26 @@
-"""The state of a setup: everything that the checks judge by, read as far as the role is allowed."""
+"""Checks with their kinds of findings, and the state of a setup that they judge by, as far as the role may read it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from enum import Enum
+from enum import Enum, IntEnum
+from functools import partial
 from threading import Lock
 from typing import Any, TypeVar
 
-from timewheel.broker.admin.brokers import BrokerTime
-from timewheel.broker.admin.namespaces import NamespacePolicies
+from timewheel.broker.admin.client import BrokerTime, NamespacePolicies
 from timewheel.broker.admin.policies import Policy
 from timewheel.broker.admin.stats import SubscriptionStats, TopicStats
 from timewheel.core.broker_profile import BrokerProfile
-from timewheel.core.errors import AdminDenied, AdminError, AdminMissing, AdminUnreachable
+from timewheel.core.errors import AdminError, AdminMissing, AdminUnreachable
 from timewheel.core.escapes import timewheel_command
-from timewheel.core.former_topics import FormerTopic
 from timewheel.core.names import STATE_PROPERTY, parts_of
 from timewheel.core.plan import Plan
 from timewheel.core.steps import Step
-from timewheel.core.topology import TopicSpec
+from timewheel.core.topology import FormerTopic, TopicSpec
 from timewheel.inspect.gaps import SubscriptionGaps
+from timewheel.provision.provision_steps import Step as ProvisionStep
 from timewheel.provision.provision_steps import TopicState
 
 
@@ -251,23 +251,16 @@ class Asking:
         return tuple(self._unread.values())
 
     def ask(self, source: Source, subject: str, call: Callable[[], T], *, was_there: bool = False) -> T | None:
-        """Return the result of the call; None if it was refused, or if its subject does not exist.
-
-        Args:
-            source: Kind of the data read.
-            subject: A topic, a namespace or the broker.
-            call: Reads from the broker.
-            was_there: True if the subject existed a moment ago: its absence is then recorded too.
+        """Return the result of the call; None if it was refused, or if its subject does not exist. The absence of a
+        subject that was there a moment ago is recorded, too.
 
         Raises:
             AdminUnreachable: No broker answers.
         """
         try:
             return call()
-        except (AdminUnreachable, AdminDenied) as error:
-            if isinstance(error, AdminUnreachable):
-                raise
-            self.refused(source, subject, error)
+        except AdminUnreachable:
+            raise
         except AdminMissing:
             if was_there:
                 self.lost(source, subject)
@@ -286,3 +279,96 @@ class Asking:
     def _note(self, source: Source, subject: str, reason: str) -> None:
         with self._lock:
             self._unread.setdefault((source, subject), Unread(source=source, subject=subject, reason=reason))
+
+
+class Severity(IntEnum):
+    """Severity of a finding, the worst last."""
+
+    INFO = 0
+    """Worth knowing; no action is needed."""
+    WARNING = 1
+    """Timers are late or duplicated, or are lost if something else fails too."""
+    ERROR = 2
+    """Timers are lost, refused, early or stuck, as soon as they are sent."""
+
+    @property
+    def word(self) -> str:
+        return self.name.lower()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kind:
+    """A kind of finding; the list in docs/how-to/check-a-setup.md is generated from the kinds.
+
+    Args:
+        slug: Stable name.
+        severity: Severity of every finding of this kind.
+        why: Consequence, in a sentence.
+        do: Remedy in general; each finding has the exact command.
+    """
+
+    slug: str
+    severity: Severity
+    why: str
+    do: str
+
+    def at(self, subject: str, *, read: str, cure: str, fix: ProvisionStep | None = None) -> Finding:
+        """Return a finding of this kind; for the arguments see `Finding`."""
+        return Finding(kind=self, subject=subject, read=read, cure=cure, fix=fix)
+
+
+error_kind = partial(Kind, severity=Severity.ERROR)
+warning_kind = partial(Kind, severity=Severity.WARNING)
+note_kind = partial(Kind, severity=Severity.INFO)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """A finding in a setup.
+
+    Args:
+        kind: Kind of the finding.
+        subject: The topic, namespace or broker concerned.
+        read: The value that was read, and its place.
+        cure: The command, or the line of a file, that repairs it.
+        fix: The step that `--fix` takes; None if the repair needs a decision by an operator.
+    """
+
+    kind: Kind
+    subject: str
+    read: str
+    cure: str
+    fix: ProvisionStep | None = None
+
+    @property
+    def slug(self) -> str:
+        return self.kind.slug
+
+    @property
+    def severity(self) -> Severity:
+        return self.kind.severity
+
+    @property
+    def why(self) -> str:
+        return self.kind.why
+
+
+Look = Callable[[Seen], Iterator[Finding]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Check:
+    """A check: its kinds of findings, and the sources that it judges by.
+
+    If part of a source could not be read, "nothing found" is no "all is well". It makes no calls.
+    """
+
+    kinds: tuple[Kind, ...]
+    inspect: Look
+    needs: frozenset[Source]
+    of_any_topic: bool = False
+
+
+def check(*kinds: Kind, needs: Iterable[Source] = (), of_any_topic: bool = False) -> Callable[[Look], Check]:
+    """Make a check of a function; for the arguments see `Check`."""
+    return lambda inspect: Check(kinds=kinds, inspect=inspect, needs=frozenset(needs), of_any_topic=of_any_topic)

@@ -41,13 +41,7 @@ GB_BYTES = 1024**3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InForce(Generic[T]):
-    """A value with its origin.
-
-    Args:
-        value: The value in force.
-        place: Level that sets the value.
-        subject: Name of the topic or namespace; ``the broker``.
-    """
+    """A value in force, with its origin: the level that sets it, and the topic, the namespace or ``the broker``."""
 
     value: T
     place: Place
@@ -83,50 +77,36 @@ def _quota(settings: Settings) -> BacklogQuota | None:
     )
 
 
-def _inactive(settings: Settings) -> InactiveTopic:
-    mode: Any = settings.get("brokerDeleteInactiveTopicsMode", "delete_when_no_subscriptions")
-    every_s = number(settings, "brokerDeleteInactiveTopicsFrequencySeconds", 60)
-    return InactiveTopic(
-        delete=is_on(settings, "brokerDeleteInactiveTopicsEnabled", default=True),
-        after_s=number(settings, "brokerDeleteInactiveTopicsMaxInactiveDurationSeconds", every_s),
-        mode=mode,
-    )
-
-
-def _delays(settings: Settings) -> DelayedDelivery:
-    return DelayedDelivery(
-        active=is_on(settings, "delayedDeliveryEnabled", default=True),
-        tick_ms=number(settings, "delayedDeliveryTickTimeMillis", 1_000),
-        max_delay_ms=number(settings, "delayedDeliveryMaxDelayInMillis", 0),
-    )
-
-
-def _persistence(settings: Settings) -> Persistence:
-    return Persistence(
-        ensemble=number(settings, "managedLedgerDefaultEnsembleSize", 2),
-        write_quorum=number(settings, "managedLedgerDefaultWriteQuorum", 2),
-        ack_quorum=number(settings, "managedLedgerDefaultAckQuorum", 2),
-    )
-
-
-def _retention(settings: Settings) -> Retention:
-    return Retention(
-        time_min=number(settings, "defaultRetentionTimeInMinutes", 0),
-        size_mb=number(settings, "defaultRetentionSizeInMB", 0),
-    )
-
-
 BROKER_DEFAULTS: Final[Mapping[Policy[Any], Callable[[Settings], Any]]] = {
     MESSAGE_TTL_S: lambda settings: number(settings, "ttlDurationDefaultInSeconds", 0),
     SIZE_QUOTA: _quota,
     AGE_QUOTA: _quota,
-    INACTIVE_TOPIC: _inactive,
+    INACTIVE_TOPIC: lambda settings: InactiveTopic(
+        delete=is_on(settings, "brokerDeleteInactiveTopicsEnabled", default=True),
+        after_s=number(
+            settings,
+            "brokerDeleteInactiveTopicsMaxInactiveDurationSeconds",
+            number(settings, "brokerDeleteInactiveTopicsFrequencySeconds", 60),
+        ),
+        mode=cast("Any", settings.get("brokerDeleteInactiveTopicsMode", "delete_when_no_subscriptions")),
+    ),
     DEDUPLICATION: lambda settings: is_on(settings, "brokerDeduplicationEnabled", default=False),
-    RETENTION: _retention,
-    DELAYED_DELIVERY: _delays,
+    RETENTION: lambda settings: Retention(
+        time_min=number(settings, "defaultRetentionTimeInMinutes", 0),
+        size_mb=number(settings, "defaultRetentionSizeInMB", 0),
+    ),
+    DELAYED_DELIVERY: lambda settings: DelayedDelivery(
+        active=is_on(settings, "delayedDeliveryEnabled", default=True),
+        tick_ms=number(settings, "delayedDeliveryTickTimeMillis", 1_000),
+        max_delay_ms=number(settings, "delayedDeliveryMaxDelayInMillis", 0),
+    ),
     MAX_UNACKED_PER_CONSUMER: lambda settings: number(settings, "maxUnackedMessagesPerConsumer", 50_000),
     MAX_UNACKED_PER_SUBSCRIPTION: lambda settings: number(settings, "maxUnackedMessagesPerSubscription", 200_000),
-    PERSISTENCE: _persistence,
+    PERSISTENCE: lambda settings: Persistence(
+        ensemble=number(settings, "managedLedgerDefaultEnsembleSize", 2),
+        write_quorum=number(settings, "managedLedgerDefaultWriteQuorum", 2),
+        ack_quorum=number(settings, "managedLedgerDefaultAckQuorum", 2),
+    ),
     SUBSCRIPTION_EXPIRY_MIN: lambda settings: number(settings, "subscriptionExpirationTimeMinutes", 0),
 }
 """Values from a broker's settings, in force where neither topic nor namespace sets a policy."""

@@ -11,12 +11,31 @@ from timewheel.broker.admin.client import AdminClient
 from timewheel.broker.admin.policies import DELAYED_DELIVERY
 from timewheel.core.escapes import visible
 from timewheel.core.plan import Plan
-from timewheel.inspect.doctor.checks import CHECKS
-from timewheel.inspect.doctor.finding import Finding, Kind, Severity
-from timewheel.inspect.doctor.seen import Seen
+from timewheel.inspect.doctor.checks.cursors import CURSORS, DELAYS
+from timewheel.inspect.doctor.checks.layout import LAYOUT, PLACES, SIGHT
+from timewheel.inspect.doctor.checks.relays import CLIENTS, CLOCKS, HOPS, RELAYS, SHADOWS
+from timewheel.inspect.doctor.checks.storage import EXPIRY, KEEPING, QUOTAS, STORAGE
+from timewheel.inspect.doctor.seen import Check, Finding, Kind, Seen, Severity
 from timewheel.provision.provision_steps import SetPolicy, Step
 from timewheel.provision.provisioning import ensure
 
+CHECKS: tuple[Check, ...] = (
+    *LAYOUT,
+    *EXPIRY,
+    *QUOTAS,
+    *KEEPING,
+    *DELAYS,
+    *CURSORS,
+    *STORAGE,
+    *HOPS,
+    *CLIENTS,
+    *RELAYS,
+    *SHADOWS,
+    *PLACES,
+    *CLOCKS,
+    *SIGHT,
+)
+"""All checks, in the order in which their findings are reported."""
 KINDS: tuple[Kind, ...] = tuple(kind for check in CHECKS for kind in check.kinds)
 """All kinds of findings."""
 
@@ -90,22 +109,21 @@ def facts_of(verdict: Verdict, done: Iterable[Step] = ()) -> dict[str, Any]:
         "errors": verdict.count(Severity.ERROR),
         "warnings": verdict.count(Severity.WARNING),
         "notes": verdict.count(Severity.INFO),
-        "findings": [_finding(finding) for finding in verdict.findings],
+        "findings": [
+            {
+                "slug": finding.slug,
+                "severity": finding.severity.word,
+                "subject": finding.subject,
+                "read": finding.read,
+                "why": finding.why,
+                "cure": finding.cure,
+                "fix": None if finding.fix is None else str(finding.fix),
+            }
+            for finding in verdict.findings
+        ],
         "left_out": [kind.slug for kind in verdict.left_out],
         "is_blind": verdict.is_blind,
         "fixed": [{"topic": step.topic, "step": str(step)} for step in done],
-    }
-
-
-def _finding(finding: Finding) -> dict[str, Any]:
-    return {
-        "slug": finding.slug,
-        "severity": finding.severity.word,
-        "subject": finding.subject,
-        "read": finding.read,
-        "why": finding.why,
-        "cure": finding.cure,
-        "fix": None if finding.fix is None else str(finding.fix),
     }
 
 

@@ -4,10 +4,9 @@ would deliver again.
 Works for any topic, with or without timewheel. Nothing is consumed or changed.
 """
 
-from timewheel.inspect.gaps.gap_status import GapStatus, Level, SubscriptionGaps
-from timewheel.inspect.gaps.log import GapGrowth
-from timewheel.inspect.gaps.reload import Reload, reload_of
-from timewheel.inspect.gaps.snapshot import GapSnapshot, Targets, Unseen, inspect_gaps, topics_of
+from timewheel.inspect.gaps.gap_status import GapStatus, Level, Reload, SubscriptionGaps, reload_of
+from timewheel.inspect.gaps.snapshot import GapGrowth, GapSnapshot, Targets, inspect_gaps, topics_of
+from timewheel.inspect.reader import Unseen
 
 __all__ = [
     "GapGrowth",

@@ -11,25 +11,36 @@ import math
 import random
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum
 
 from timewheel.broker.admin.client import AdminClient
 from timewheel.broker.admin.entries import StoredEntry
-from timewheel.broker.admin.internals import Ledger
 from timewheel.broker.admin.parts import whole_topic
 from timewheel.broker.admin.stats import IN_ORDER_TYPES, ConsumerStats, TopicStats
 from timewheel.client.positions import EntryPosition
 from timewheel.core.broker_profile import BrokerProfile
+from timewheel.core.durations import SECOND_MS, rounded_up
 from timewheel.core.errors import AdminMissing
+from timewheel.core.escapes import pulsar_admin, timewheel_command
 from timewheel.core.names import parts_of
+from timewheel.inspect.entries import Place, Run, holes_of
 from timewheel.inspect.errors import NoSuchTarget, NothingToSample
-from timewheel.inspect.gaps.gap_status import GapStatus, SubscriptionGaps, gap_status_of
-from timewheel.inspect.gaps.reload import Run, runs_of
+from timewheel.inspect.gaps.gap_status import (
+    FIRST_AID,
+    FOR_GOOD,
+    GapStatus,
+    SubscriptionGaps,
+    gap_status_of,
+    shadow_helps,
+    stale_index_words,
+)
 from timewheel.inspect.gaps.snapshot import NO_CURSOR
 from timewheel.inspect.missing_topics import no_such_topic, shadow_of
-from timewheel.inspect.sample import Place, ProgressCallback, inspect, sample
-from timewheel.inspect.sample_figures import SampleFigures, figures_of
+from timewheel.inspect.reader import ProgressCallback, no_report
+from timewheel.inspect.sample import SampleFigures, figures_of, inspect, sample
+from timewheel.provision.shadow_commands import is_lone_partition, is_own, shadow_commands
 
 BY_KEY = "Key_Shared"
 WAITING_SHARE = 0.1
@@ -54,28 +65,8 @@ class Cause(Enum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Hole:
-    """Open entries right before a range of acknowledged entries.
-
-    Args:
-        topic: A partition, or a topic without partitions.
-        run: The open entries within the range's ledger, or within the ledger before.
-    """
-
-    topic: str
-    run: Run
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class OpenEntry:
-    """A stored entry of a hole.
-
-    Args:
-        hole_entries: Number of entries in the hole.
-        deliver_at_ms: Delivery time, UTC milliseconds; None if not delayed.
-        publish_at_ms: Publish time, UTC milliseconds.
-        key: Key; None without a key.
-    """
+    """A stored entry of a hole, with the number of entries in the hole; times are UTC milliseconds."""
 
     hole_entries: int
     deliver_at_ms: int | None
@@ -88,40 +79,11 @@ class OpenEntry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Share:
-    """A cause's share of the gaps.
-
-    Args:
-        cause: The cause.
-        share: Fraction of the gaps.
-        error: Error of `share` at 95 %; 0 if every hole was read.
-    """
+    """A cause's share of the gaps, as a fraction, with its error at 95 %; the error is 0 if every hole was read."""
 
     cause: Cause
     share: float
     error: float
-
-
-def holes_of(topic: str, mark_delete: EntryPosition, runs: Sequence[Run], ledgers: Sequence[Ledger]) -> Iterator[Hole]:
-    """Yield the hole before each range of acknowledged entries. Ranges split only by the end of a ledger share a hole.
-
-    Args:
-        topic: Topic of the ranges.
-        mark_delete: Everything up to this position is acknowledged.
-        runs: Acknowledged entries beyond it, in topic order.
-        ledgers: Ledgers of the topic, in order.
-    """
-    entries = {ledger.ledger_id: ledger.entries for ledger in ledgers if ledger.entries}
-    before = {later: earlier for earlier, later in zip(entries, list(entries)[1:], strict=False)}
-    acked_upto = {mark_delete.ledger: mark_delete.entry}
-    for run in runs:
-        first = acked_upto.get(run.ledger, -1) + 1
-        if first < run.first:
-            yield Hole(topic=topic, run=Run(run.ledger, first, run.first - 1))
-        elif not run.first and (earlier := before.get(run.ledger)) is not None and earlier >= mark_delete.ledger:
-            first = acked_upto.get(earlier, -1) + 1
-            if first < entries[earlier]:
-                yield Hole(topic=topic, run=Run(earlier, first, entries[earlier] - 1))
-        acked_upto[run.ledger] = run.last
 
 
 def cause_of(subscription_type: str, *, ready_entries: float, unacked: int, hottest: float) -> Cause:
@@ -144,15 +106,7 @@ def cause_of(subscription_type: str, *, ready_entries: float, unacked: int, hott
 def shares_of(
     inspected: Sequence[OpenEntry], holes: int, subscription_type: str, unacked: int, now_ms: int
 ) -> tuple[Share, ...]:
-    """Return the causes that were found, the greatest share first.
-
-    Args:
-        inspected: An entry of each sampled hole; each hole had the same chance.
-        holes: Number of all holes.
-        subscription_type: Type as the broker writes it.
-        unacked: Messages that consumers have in flight.
-        now_ms: Present time, UTC milliseconds.
-    """
+    """Return the causes that were found, the greatest share first. Each hole had the same chance to be inspected."""
     if not inspected:
         return ()
     ready = [entry for entry in inspected if not entry.is_delayed(now_ms)]
@@ -200,12 +154,7 @@ DEFAULT_ENTRIES = 2_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Holder:
-    """A connected consumer on a partition.
-
-    Args:
-        topic: The partition.
-        consumer: The broker's stats of the consumer.
-    """
+    """A connected consumer on a partition."""
 
     topic: str
     consumer: ConsumerStats
@@ -259,19 +208,10 @@ def explain(
     holes: int = DEFAULT_HOLES,
     entries: int = DEFAULT_ENTRIES,
     seed: int = 0,
-    on_progress: ProgressCallback = lambda _done, _total: None,
+    on_progress: ProgressCallback = no_report,
 ) -> Explained:
-    """Read a subscription's holes, its consumers, and the delays of its topic. Nothing is consumed.
-
-    Args:
-        admin: Client whose role may read the topic's stats and peek at its messages.
-        topic: Full name, partitioned or not.
-        subscription: Name of the subscription; defaults to the subscription with the most gaps.
-        profile: The broker's limit and format.
-        holes: Number of holes to sample; all if fewer exist.
-        entries: Number of the topic's entries to sample for delays.
-        seed: Seed of the samples.
-        on_progress: Progress callback.
+    """Read a subscription's holes, its consumers, and the delays of its topic. Nothing is consumed. Without a
+    subscription, that with the most gaps is explained. Samples of holes and of entries are read; all if fewer exist.
 
     Raises:
         NoSuchTarget: The topic or subscription does not exist.
@@ -282,7 +222,7 @@ def explain(
     name = subscription or _fullest(topic, parts)
     now_ms = admin.clock.now_ms()
     gap_statuses: list[GapStatus] = []
-    found: list[Hole] = []
+    found: list[tuple[str, Run]] = []
     holders: list[Holder] = []
     removed: list[str] = []
     for part, stats in parts.items():
@@ -299,8 +239,7 @@ def explain(
             raise NoSuchTarget(f"{part}, subscription {name}", NO_CURSOR)
         gap_statuses.append(gap_status_of(part, name, own, internal, profile))
         holders += [Holder(topic=part, consumer=consumer) for consumer in own.consumers or ()]
-        runs = list(runs_of(cursor.acked_ranges(), internal.ledgers))
-        found += holes_of(part, cursor.mark_delete, runs, internal.ledgers)
+        found += ((part, hole) for hole in holes_of(cursor, internal.ledgers))
     if removed:
         raise NoSuchTarget(topic, f"{removed[0]} was removed while it was looked at")
     if not gap_statuses:
@@ -310,6 +249,11 @@ def explain(
     ready = [entry for entry in inspected if not entry.is_delayed(now_ms)]
     dues = [entry.deliver_at_ms for entry in inspected if entry.deliver_at_ms is not None and entry.is_delayed(now_ms)]
     key, share = hottest_of(entry.key for entry in ready)
+    # The broker does not know the type for partitions without a connected consumer.
+    kind = next((part.type for part in gaps.parts if part.type != "None"), "None")
+    figures = None
+    with suppress(NothingToSample):
+        figures = figures_of(sample(admin, topic, now_ms=now_ms, samples=entries, seed=seed))
     whole = whole_topic(admin, topic)
     return Explained(
         at_ms=now_ms,
@@ -319,14 +263,14 @@ def explain(
         holes=len(found),
         inspected=len(inspected),
         unreadable=unreadable,
-        shares=shares_of(inspected, len(found), _type(gaps), gaps.unacked, now_ms),
+        shares=shares_of(inspected, len(found), kind, gaps.unacked, now_ms),
         hottest_key=key,
         hottest_share=share,
         oldest_ms=min((entry.publish_at_ms for entry in ready), default=None),
         delayed=len(dues),
         first_due_ms=min(dues, default=None),
         holders=tuple(sorted(holders, key=lambda one: -one.consumer.unacked)),
-        figures=_figures(admin, topic, entries, seed, now_ms),
+        figures=figures,
     )
 
 
@@ -356,13 +300,13 @@ def _fullest(topic: str, parts: dict[str, TopicStats]) -> str:
     return max(gaps, key=lambda name: (gaps[name], name))
 
 
-def _type(gaps: SubscriptionGaps) -> str:
-    """Return the subscription's type; the broker does not know it for partitions without a connected consumer."""
-    return next((part.type for part in gaps.parts if part.type != "None"), "None")
-
-
 def _looked_into(
-    admin: AdminClient, topic: str, holes: Sequence[Hole], most: int, seed: int, on_progress: ProgressCallback
+    admin: AdminClient,
+    topic: str,
+    holes: Sequence[tuple[str, Run]],
+    most: int,
+    seed: int,
+    on_progress: ProgressCallback,
 ) -> tuple[list[OpenEntry], int]:
     """Return a random entry of each sampled hole, and the number of unreadable entries."""
     if not holes:
@@ -370,9 +314,8 @@ def _looked_into(
     rng = random.Random(seed)  # noqa: S311 - a fair draw, not a secret
     drawn = list(holes) if len(holes) <= most else rng.sample(list(holes), most)
     sizes: dict[Place, int] = {}
-    for hole in drawn:
-        entry = rng.randint(hole.run.first, hole.run.last)
-        sizes[Place(hole.topic, EntryPosition(hole.run.ledger, entry))] = hole.run.entries
+    for part, hole in drawn:
+        sizes[Place(part, EntryPosition(hole.ledger, rng.randint(hole.first, hole.last)))] = hole.entries
 
     def read(place: Place, entry: StoredEntry) -> OpenEntry:
         return OpenEntry(
@@ -386,8 +329,157 @@ def _looked_into(
     return found, unread.unreadable
 
 
-def _figures(admin: AdminClient, topic: str, entries: int, seed: int, now_ms: int) -> SampleFigures | None:
-    try:
-        return figures_of(sample(admin, topic, now_ms=now_ms, samples=entries, seed=seed))
-    except NothingToSample:
-        return None
+MAX_HOLDERS = 3
+UNDELAYED_SHARE = 0.02
+"""Fraction of a topic's entries from which undelayed entries deserve a topic of their own."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Try:
+    """Commands that build on each other, and when to run them; empty if there is no alternative."""
+
+    when: str
+    commands: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Advice:
+    """Advice on a cause: evidence and remedies, in sentences, and alternatives to begin with."""
+
+    share: Share
+    evidence: tuple[str, ...]
+    helps: tuple[str, ...]
+    tries: tuple[Try, ...]
+
+    @property
+    def commands(self) -> tuple[str, ...]:
+        """Commands of all alternatives."""
+        return tuple(command for one in self.tries for command in one.commands)
+
+
+def advice_on(
+    found: Explained, profile: BrokerProfile, *, gap_limit: int | None = None, reached_by: Sequence[str] = ()
+) -> tuple[Advice, ...]:
+    """Return advice on each cause that was found, the greatest share first. Commands repeat a limit that the user gave
+    because the role may not read it.
+    """
+    sampling = [*([] if gap_limit is None else ["--gap-limit", str(gap_limit)]), *reached_by]
+    return tuple(
+        Advice(
+            share=share,
+            evidence=tuple(_evidence(share.cause, found)),
+            helps=tuple(_helps(share.cause, found, profile)),
+            tries=tuple(_tries(share.cause, found, reached_by, sampling)),
+        )
+        for share in found.shares
+    )
+
+
+def _evidence(cause: Cause, found: Explained) -> Iterator[str]:
+    if cause is Cause.DELAYS:
+        yield from _delays(found)
+        return
+    if found.oldest_ms is not None:
+        age = _ago(found.at_ms - found.oldest_ms)
+        yield f"the oldest open entry that was seen is {age} old, and it is due"
+    unacked = found.gaps.unacked
+    if not found.holders:
+        yield "no consumer is connected"
+    for holder in found.holders[:MAX_HOLDERS]:
+        consumer = holder.consumer
+        acked = "has acknowledged nothing yet"
+        if consumer.last_acked_at_ms:
+            since = _ago(found.at_ms - consumer.last_acked_at_ms)
+            acked = f"acknowledged last {since} ago"
+        flow = "is blocked" if consumer.blocked else f"would take {max(consumer.permits, 0):,} more"
+        where = f" on {holder.topic.rpartition('/')[2]}" if len(found.gaps.parts) > 1 else ""
+        yield f"{consumer.name or consumer.address}{where} has {consumer.unacked:,} in flight, {acked}, {flow}"
+    left = len(found.holders) - MAX_HOLDERS
+    if left > 0:
+        yield f"{left:,} more consumers have less in flight; all together have {unacked:,}"
+    if cause is Cause.KEYS and found.hottest_key:
+        yield f"key {found.hottest_key!r} has {100 * found.hottest_share:.0f} % of the open entries that were seen"
+
+
+def _delays(found: Explained) -> Iterator[str]:
+    if found.first_due_ms is not None:
+        first = _ago(found.first_due_ms - found.at_ms)
+        yield (
+            f"of {found.inspected:,} sampled open entries {found.delayed:,} are delayed; the first of "
+            f"these is due in {first}"
+        )
+    if found.gaps.unknown:
+        yield "the number of delayed messages in the broker is unknown, since no consumer is connected"
+    else:
+        held = f"{'at most ' if found.gaps.stale_entries else ''}{found.gaps.delayed:,} delayed messages"
+        yield f"the broker holds {held} of this subscription{stale_index_words(found.gaps)}"
+    figures = found.figures
+    if figures is None:
+        return
+    half, longest = (rounded_up(delay_ms) for delay_ms in (figures.delay_p50_ms, figures.delay_max_ms))
+    yield f"half of {figures.rows:,} sampled entries have a delay of up to {half}, the longest is {longest}"
+    if figures.law_gaps is not None and figures.law_gaps_error is not None:
+        yield (
+            f"such delays, if they do not depend on the time of sending, leave {figures.law_gaps:,.0f} +- "
+            f"{figures.law_gaps_error:,.0f} gaps; there are {found.gaps.gap_count:,}"
+        )
+    if figures.undelayed > UNDELAYED_SHARE * figures.rows:
+        part = f"{100 * figures.undelayed / figures.rows:.0f} %"
+        yield f"{part} of the sampled entries have no delay, and are acknowledged before earlier, delayed entries"
+
+
+def _helps(cause: Cause, found: Explained, profile: BrokerProfile) -> Iterator[str]:
+    match cause:
+        case Cause.DELAYS:
+            if not is_own(found.whole):
+                yield shadow_helps(found.whole, found.shadow)
+            figures = found.figures
+            if figures is not None and figures.undelayed > UNDELAYED_SHARE * figures.rows:
+                yield "send messages without a delay to a topic of their own"
+            if found.shadow is None:
+                yield "for good: keep timers where no gaps arise until near their time; let the planner choose a plan"
+            yield "or send timers with equal delays to a topic of their own, or spread them over more partitions"
+        case Cause.UNACKNOWLEDGED:
+            if found.holders:
+                yield "find out why the consumers above acknowledge late: a slow handler, a full thread pool"
+            else:
+                yield "no consumer is connected: start one, and see why the last one ended"
+            yield (
+                "give back messages that cannot be handled (negative_acknowledge, or an acknowledgement time-out); "
+                "gaps of this kind are bounded by the broker's limit on unacknowledged messages"
+            )
+            yield "lower that limit if it is above the limit on gaps"
+        case Cause.KEYS:
+            yield "use more keys, with an even share of messages: one key is handled by one consumer, in order"
+            yield "make its handler faster; more consumers help only if several keys are behind"
+        case Cause.SINGLE:
+            yield "acknowledge cumulatively (acknowledge_cumulative): such a subscription then has no gaps at all"
+            yield "or acknowledge every message: here the broker sets no limit on unacknowledged messages"
+    if found.gaps.worst.gap_count >= profile.gap_limit_ranges:
+        yield "until then make handlers idempotent: the next reload of the topic delivers messages again"
+
+
+def _tries(cause: Cause, found: Explained, reached_by: Sequence[str], sampling: Sequence[str]) -> Iterator[Try]:
+    topic = found.gaps.topic
+    namespace = topic.partition("://")[2].rpartition("/")[0]
+    match cause:
+        case Cause.DELAYS:
+            shadow = shadow_commands(found.whole, found.shadow, reached_by)
+            if shadow:
+                yield Try(when=FIRST_AID, commands=shadow)
+            if found.shadow is None and not is_lone_partition(found.whole):
+                sample = timewheel_command("sample", found.whole, "-o", "delays.parquet", *sampling)
+                plan = timewheel_command("plan", "delays.parquet", "-o", "plan.toml")
+                yield Try(when=FOR_GOOD if shadow else "", commands=(sample, plan))
+        case Cause.UNACKNOWLEDGED:
+            enough = max(min(found.gaps.worst.gap_limit // 2, 5_000), 1)
+            lower = pulsar_admin("namespaces", "set-max-unacked-messages-per-consumer", namespace, "-c", enough)
+            yield Try(when="", commands=(lower,))
+        case Cause.KEYS:
+            yield Try(when="", commands=(pulsar_admin("topics", "stats", topic),))
+        case Cause.SINGLE:
+            return
+
+
+def _ago(span_ms: int) -> str:
+    return rounded_up(max(span_ms, SECOND_MS) // SECOND_MS * SECOND_MS)

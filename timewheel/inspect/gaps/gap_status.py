@@ -1,22 +1,133 @@
 """State of a subscription: its gaps against the broker's limit, its backlog, the ledgers that it pins, and the entries
 that a reload repeats; and first aid: a shadow, which moves timers that are far from due out of the topic.
+
+A reload is predicted: the acknowledged ranges that a broker would store if it unloaded a topic now, and the entries
+that it would deliver again.
+
+A cursor is written in either of two forms when its topic is unloaded (broker-facts: persisted-ranges):
+
+- as ranges: the first ``limit + 1`` ranges;
+- as a bitmap: whole ledgers, the oldest first, as long as the acknowledged entries of earlier ledgers are within the
+  limit. This form is used only with more ranges than the metadata store accepts, and only in the cursor's own ledger: a
+  cursor without an open ledger, as after a reload without an acknowledgement since, is written as ranges.
+
+Acknowledged entries that are not written are delivered again. The prediction is exact for whole entries. The admin API
+does not show acknowledgements inside a batch; brokers restore them if the cursor was in its own ledger, but not from
+the metadata store (broker-facts: parts-of-batches).
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from enum import IntEnum
+from itertools import accumulate
+from operator import attrgetter
 
-from timewheel.broker.admin.internals import CursorStats, InternalStats
-from timewheel.broker.admin.stats import DELAYING_TYPES, IN_ORDER_TYPES, SubscriptionStats
+from timewheel.broker.admin.stats import (
+    DELAYING_TYPES,
+    IN_ORDER_TYPES,
+    CursorStats,
+    InternalStats,
+    Ledger,
+    SubscriptionStats,
+)
+from timewheel.client.positions import EntryPosition
 from timewheel.core.broker_profile import AckFormat, BrokerProfile
 from timewheel.core.escapes import admin_options, timewheel_command
 from timewheel.core.gap_law import WATCH_SHARE
 from timewheel.core.names import partition_of
-from timewheel.inspect.gaps.reload import Reload, Run, reload_of
+from timewheel.inspect.entries import Entries, Run, runs_of
 from timewheel.provision.shadow_commands import is_lone_partition, is_own
+
+NO_LEDGER = "NoLedger"
+"""State of a cursor that has been loaded but not written since."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reload:
+    """Effect that an unload would have on a cursor right now.
+
+    Args:
+        form: Form in which the cursor would be written.
+        in_metadata_store: True if it would be written to the metadata store instead of the cursor's own ledger. Then
+            acknowledged messages inside a partly acknowledged batch are delivered again, too.
+        acked_entries: Acknowledged entries beyond the mark-delete position.
+        span_entries: Entries from the first after that position to the last acknowledged entry.
+        counted_to_limit: Count to compare with the limit, by `form`: ranges less 1, or acknowledged entries before the
+            last ledger with any; up to the limit nothing is forgotten.
+        forgotten: Acknowledged entries that would not be written, in topic order.
+    """
+
+    form: AckFormat
+    in_metadata_store: bool
+    acked_entries: int
+    span_entries: int
+    counted_to_limit: int
+    forgotten: tuple[Run, ...]
+
+    @property
+    def again_entries(self) -> int:
+        """Acknowledged entries that would be delivered again."""
+        return sum(run.entries for run in self.forgotten)
+
+    @property
+    def kept_entries(self) -> int:
+        """Acknowledged entries that would not be delivered again."""
+        return self.acked_entries - self.again_entries
+
+
+def reload_of(cursor: CursorStats, ledgers: Sequence[Ledger], profile: BrokerProfile) -> Reload:
+    """Predict the effect that an unload would have on a cursor right now.
+
+    Args:
+        cursor: Cursor with its ranges.
+        ledgers: Ledgers of the topic, in order.
+        profile: The broker's limit, format and rule.
+    """
+    runs = list(runs_of(cursor.acked_ranges(), ledgers))
+    in_metadata_store = (
+        len(runs) <= profile.metadata_store_limit_ranges or cursor.cursor_ledger < 0 or cursor.state == NO_LEDGER
+    )
+    # The metadata store accepts ranges only.
+    form: AckFormat = "ranges" if in_metadata_store else _form(runs, profile)
+    acked = sum(run.entries for run in runs)
+    stored = Entries.stored("", ledgers)
+    last = EntryPosition(runs[-1].ledger, runs[-1].last) if runs else cursor.mark_delete
+    kept, counted = (_kept_as_bitmap if form == "bitmap" else _kept_as_ranges)(runs, profile)
+    return Reload(
+        form=form,
+        in_metadata_store=in_metadata_store,
+        acked_entries=acked,
+        span_entries=stored.number_after(last) - stored.number_after(cursor.mark_delete),
+        counted_to_limit=counted,
+        forgotten=tuple(runs[kept:]),
+    )
+
+
+def _form(runs: Sequence[Run], profile: BrokerProfile) -> AckFormat:
+    if profile.ack_format == "bitmap" and not _kept_as_bitmap(runs, profile)[0]:
+        # Pulsar 5.0 development: if the first ledger alone exceeds the limit, only ranges can be written.
+        return "ranges"
+    return profile.ack_format
+
+
+def _kept_as_ranges(runs: Sequence[Run], profile: BrokerProfile) -> tuple[int, int]:
+    """Return (number of kept runs, count to compare with the limit)."""
+    return profile.gap_limit_ranges + 1, max(len(runs) - 1, 0)
+
+
+def _kept_as_bitmap(runs: Sequence[Run], profile: BrokerProfile) -> tuple[int, int]:
+    acked: Counter[int] = Counter()
+    for run in runs:
+        acked[run.ledger] += run.entries
+    with_it = list(accumulate(acked.values()))
+    before = [0, *with_it[:-1]]
+    compared = before if profile.keeps_crossing_ledger else with_it
+    kept = {ledger for ledger, entries in zip(acked, compared, strict=True) if entries <= profile.gap_limit_ranges}
+    return sum(run.ledger in kept for run in runs), compared[-1] if compared else 0
 
 
 class Level(IntEnum):
@@ -116,6 +227,16 @@ class GapStatus:
         return Level.WATCH if self.share >= WATCH_SHARE else Level.OK
 
 
+class _Sum:
+    """A value of the partitions, summed."""
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._of = attrgetter(name)
+
+    def __get__(self, gaps: SubscriptionGaps, owner: type) -> int:
+        return sum(map(self._of, gaps.parts))
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SubscriptionGaps:
     """A subscription of a topic with all partitions; every partition has a cursor and a limit of its own.
@@ -139,59 +260,24 @@ class SubscriptionGaps:
     def level(self) -> Level:
         return self.worst.level
 
-    @property
-    def gap_count(self) -> int:
-        return sum(part.gap_count for part in self.parts)
-
-    @property
-    def backlog(self) -> int:
-        return sum(part.backlog for part in self.parts)
-
-    @property
-    def delayed(self) -> int:
-        return sum(part.delayed for part in self.parts)
-
-    @property
-    def stale_entries(self) -> int:
-        return sum(part.stale_entries for part in self.parts)
-
-    @property
-    def unacked(self) -> int:
-        return sum(part.unacked for part in self.parts)
-
-    @property
-    def ready(self) -> int:
-        return sum(part.ready for part in self.parts)
-
-    @property
-    def unknown(self) -> int:
-        return sum(part.unknown for part in self.parts)
-
-    @property
-    def index_bytes(self) -> int:
-        return sum(part.index_bytes for part in self.parts)
-
-    @property
-    def pinned_bytes(self) -> int:
-        return sum(part.pinned_bytes for part in self.parts)
-
-    @property
-    def again_entries(self) -> int:
-        return sum(part.again_entries for part in self.parts)
+    gap_count = _Sum()
+    backlog = _Sum()
+    delayed = _Sum()
+    stale_entries = _Sum()
+    unacked = _Sum()
+    ready = _Sum()
+    unknown = _Sum()
+    index_bytes = _Sum()
+    pinned_bytes = _Sum()
+    again_entries = _Sum()
 
 
 def gap_status_of(
     topic: str, subscription: str, stats: SubscriptionStats, internal: InternalStats | None, profile: BrokerProfile
 ) -> GapStatus:
-    """Derive the state of a subscription from the broker's stats.
-
-    Args:
-        topic: A partition, or a topic without partitions.
-        subscription: Name of the subscription.
-        stats: Stats of the subscription; may lack its consumers if no entry can be delayed or ready.
-        internal: Internal stats of the topic; None if they were not read because the subscription has no gaps. With
-            gaps they must contain the subscription's cursor, from which the repeated entries of a reload are computed.
-        profile: The broker.
+    """Derive the state of a subscription from the broker's stats. Internal stats are None if the subscription has no
+    gaps; with gaps they must contain its cursor. The stats may lack its consumers if no entry can be delayed or
+    ready.
     """
     gap_status = GapStatus(
         topic=topic,
@@ -210,13 +296,9 @@ def gap_status_of(
     if internal is None or (subscription not in internal.cursors and not stats.gap_count):
         return gap_status
     cursor = internal.cursors[subscription]
-    return _with_cursor(gap_status, cursor, internal, reload_of(cursor, internal.ledgers, profile))
-
-
-def _with_cursor(gap_status: GapStatus, cursor: CursorStats, internal: InternalStats, reload: Reload) -> GapStatus:
-    pinned = [ledger for ledger in internal.ledgers if ledger.ledger_id >= cursor.mark_delete.ledger and ledger.entries]
-    if pinned and (pinned[0].ledger_id, pinned[0].entries - 1) <= cursor.mark_delete:
-        pinned = pinned[1:]  # the whole ledger is acknowledged
+    reload = reload_of(cursor, internal.ledgers, profile)
+    mark = cursor.mark_delete
+    pinned = [one for one in internal.ledgers if one.entries and (one.ledger_id, one.entries - 1) > mark]
     return replace(
         gap_status,
         # Read at the same moment as the ranges.
@@ -245,12 +327,8 @@ def stale_index_words(gaps: SubscriptionGaps) -> str:
 def by_subscription(
     gap_statuses: Iterable[GapStatus], partitioned: AbstractSet[str] | None = None
 ) -> tuple[SubscriptionGaps, ...]:
-    """Group partitions by subscription, the worst subscription first.
-
-    Args:
-        gap_statuses: States on partitions, and on topics without partitions.
-        partitioned: The partitioned topics among them; any other topic with a partition's name stands alone. None:
-            decide by the names.
+    """Group partitions by subscription, the worst subscription first. A topic with a partition's name that is not among
+    the partitioned topics stands alone; None: decide by the names.
     """
     found: dict[tuple[str, str], list[tuple[int, GapStatus]]] = {}
     for gap_status in gap_statuses:
@@ -307,12 +385,7 @@ def may_have_shadow(gaps: SubscriptionGaps) -> bool:
 
 
 def shadow_helps(topic: str, shadow: str | None = None) -> str:
-    """State in a sentence whether a shadow is first aid.
-
-    Args:
-        topic: Full name of a whole topic (`timewheel.broker.admin.parts.whole_topic`).
-        shadow: Desired state of its shadow; None without a shadow.
-    """
+    """State in a sentence whether a shadow is first aid."""
     if shadow is not None:
         return BESIDE_SHADOW.format(state=shadow)
     return NO_SHADOW_HELPS if is_lone_partition(topic) else SHADOW_HELPS

@@ -1,23 +1,32 @@
-"""Resolve targets named by a user, read their subscriptions concurrently, and list the topics that cannot be read."""
+"""The gaps of topics at a moment: resolve targets named by a user, read their subscriptions concurrently, and list the
+topics that cannot be read; a log of snapshots, from which growth is read; snapshots as values for JSON and CSV.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+import math
+from collections import defaultdict, deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from dataclasses import dataclass, field, replace
-from itertools import islice
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
 
 from timewheel.broker.admin.client import AdminClient
+from timewheel.broker.admin.entries import StoredEntry
 from timewheel.broker.admin.names import DOMAINS
 from timewheel.broker.admin.parts import partitioned_among
 from timewheel.broker.admin.stats import SubscriptionStats, TopicStats
 from timewheel.core.broker_profile import BrokerProfile
+from timewheel.core.durations import HOUR_MS, MINUTE_MS
+from timewheel.core.envelope import TIMER_PROPERTY
 from timewheel.core.errors import AdminDenied, AdminError, AdminMissing, AdminUnreachable
 from timewheel.core.names import partition_of, parts_of
 from timewheel.core.plan import Plan
+from timewheel.core.slope import LEAST_POINTS, slope_of
 from timewheel.core.topology import topology
-from timewheel.inspect.errors import NoSuchTarget
+from timewheel.inspect.entries import Entries, Place
+from timewheel.inspect.errors import GapLogUnreadable, NoSuchTarget
 from timewheel.inspect.gaps.gap_status import (
     GapStatus,
     Level,
@@ -26,32 +35,15 @@ from timewheel.inspect.gaps.gap_status import (
     gap_status_of,
     may_have_shadow,
 )
+from timewheel.inspect.json_log import append_lines, read_lines
 from timewheel.inspect.missing_topics import no_such_topic, shadow_of
+from timewheel.inspect.profile import Limit
+from timewheel.inspect.reader import AT_ONCE, ProgressCallback, Unseen, each, no_report
+from timewheel.inspect.sample import draw, inspect
 
 NO_CURSOR = "the broker lists no cursor of it, so its gaps are not known"
-DEFAULT_AT_ONCE = 16
-"""Concurrent requests over all brokers; each takes some milliseconds of a broker's web threads."""
-
 MAX_ASKED = 100
 """Number of topics near their limit, the worst first, whose shadows are looked up."""
-
-ProgressCallback = Callable[[int, int], None]
-"""Progress callback: called with the number of topics read, and of all topics to read."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Unseen:
-    """A target that could not be read.
-
-    Args:
-        what: A topic, namespace or tenant.
-        reason: The broker's reason.
-        is_target: True if the user named it, and nothing of it was read.
-    """
-
-    what: str
-    reason: str
-    is_target: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,8 +96,8 @@ def inspect_gaps(
     *,
     unseen: Iterable[Unseen] = (),
     missing: Iterable[str] = (),
-    at_once: int = DEFAULT_AT_ONCE,
-    on_progress: ProgressCallback = lambda _done, _total: None,
+    at_once: int = AT_ONCE,
+    on_progress: ProgressCallback = no_report,
 ) -> GapSnapshot:
     """Read all durable subscriptions of these topics.
 
@@ -130,7 +122,8 @@ def inspect_gaps(
     bare: list[str] = []
     gone: list[str] = []
     on_progress(0, len(topics))
-    for done, seen in enumerate(_seen(admin, topics, profile, at_once), start=1):
+    looks = each(lambda topic: _look(admin, topic, profile), topics, at_once)
+    for done, (_, seen) in enumerate(looks, start=1):
         gap_statuses += seen.gap_statuses
         hidden += seen.unseen
         if seen.is_gone:
@@ -151,10 +144,7 @@ def inspect_gaps(
 
 def with_lost(snapshot: GapSnapshot, named: AbstractSet[str]) -> GapSnapshot:
     """Return the snapshot with those topics counted as unread that the user named and of which nothing exists any more.
-
-    Args:
-        snapshot: The snapshot.
-        named: Full names of the topics that the user named, without a partition suffix.
+    Names are without a partition suffix.
     """
     others = [one.topic for one in snapshot.subscriptions] + [*snapshot.bare, *(one.what for one in snapshot.unseen)]
     lost = {partition_of(name)[0] for name in snapshot.gone} & named - {partition_of(name)[0] for name in others}
@@ -178,23 +168,6 @@ def with_shadows(admin: AdminClient, snapshot: GapSnapshot) -> GapSnapshot:
     near = list(dict.fromkeys(one.topic for one in snapshot.subscriptions if may_have_shadow(one)))[:MAX_ASKED]
     states = {topic: shadow_of(admin, topic) for topic in near}
     return replace(snapshot, shadowed={topic: state for topic, state in states.items() if state is not None})
-
-
-def _seen(admin: AdminClient, topics: Iterable[str], profile: BrokerProfile, at_once: int) -> Iterator[_Seen]:
-    """Yield each topic once it has been read, with a bounded number of concurrent requests."""
-    left = iter(topics)
-    pool = ThreadPoolExecutor(at_once, thread_name_prefix="timewheel-gaps")
-    try:
-        under_way: set[Future[_Seen]] = set()
-        while True:
-            under_way |= {pool.submit(_look, admin, topic, profile) for topic in islice(left, at_once - len(under_way))}
-            if not under_way:
-                return
-            ended, under_way = wait(under_way, return_when=FIRST_COMPLETED)
-            for future in ended:
-                yield future.result()
-    finally:
-        pool.shutdown(cancel_futures=True)
 
 
 def _durable(stats: TopicStats) -> dict[str, SubscriptionStats]:
@@ -315,8 +288,12 @@ def _of_plan(admin: AdminClient, plan: Plan, unseen: list[Unseen], missing: list
 def _topics_in(admin: AdminClient, name: str, unseen: list[Unseen]) -> list[str]:
     if _is_topic(name):
         return _parts(admin, full_name(name))
-    namespaces = _namespaces_in(admin, name, unseen)
-    return [topic for own in namespaces for topic in _listed(admin, own, unseen, only=own == name)]
+    found: list[str] = []
+    for own in _namespaces_in(admin, name, unseen):
+        listed = _listed(admin.topics.list, "namespace", own, unseen, only=own == name)
+        # The topics that the broker reserves for itself are left out.
+        found += sorted((one for one in listed if not one.rpartition("/")[2].startswith(_OWN_TOPIC)), key=partition_of)
+    return found
 
 
 def _is_topic(name: str) -> bool:
@@ -344,42 +321,24 @@ def _namespaces_in(admin: AdminClient, name: str, unseen: list[Unseen]) -> list[
             tenants = admin.tenants.list()
         except AdminDenied as error:
             raise NoSuchTarget("all tenants", f"only a superuser may list them ({error.reason}); name yours") from None
-        return [namespace for tenant in tenants for namespace in _of_tenant(admin, tenant, unseen, only=False)]
-    return [name] if "/" in name else _of_tenant(admin, name, unseen, only=True)
+        return [one for tenant in tenants for one in _listed(admin.namespaces.list, "tenant", tenant, unseen)]
+    return [name] if "/" in name else _listed(admin.namespaces.list, "tenant", name, unseen, only=True)
 
 
-def _of_tenant(admin: AdminClient, tenant: str, unseen: list[Unseen], *, only: bool) -> list[str]:
+def _listed(
+    list_all: Callable[[str], Iterable[str]], kind: str, name: str, unseen: list[Unseen], *, only: bool = False
+) -> list[str]:
+    """List a tenant or a namespace; if it is the only target, a failure is raised."""
     try:
-        return list(admin.namespaces.list(tenant))
+        return list(list_all(name))
     except AdminMissing:
         if only:
-            raise NoSuchTarget(tenant, "there is no such tenant") from None
-        return []
-    except AdminUnreachable:
-        raise
+            raise NoSuchTarget(name, f"there is no such {kind}") from None
     except AdminError as error:
-        if only:
+        if only or isinstance(error, AdminUnreachable):
             raise
-        unseen.append(Unseen(what=tenant, reason=error.reason))
-        return []
-
-
-def _listed(admin: AdminClient, namespace: str, unseen: list[Unseen], *, only: bool) -> list[str]:
-    """List the topics of a namespace, each partition under its own name, without the broker's own topics."""
-    try:
-        topics = admin.topics.list(namespace)
-    except AdminMissing:
-        if only:
-            raise NoSuchTarget(namespace, "there is no such namespace") from None
-        return []
-    except AdminUnreachable:
-        raise
-    except AdminError as error:
-        if only:
-            raise
-        unseen.append(Unseen(what=namespace, reason=error.reason))
-        return []
-    return sorted((topic for topic in topics if not topic.rpartition("/")[2].startswith(_OWN_TOPIC)), key=partition_of)
+        unseen.append(Unseen(what=name, reason=error.reason))
+    return []
 
 
 def _parts(admin: AdminClient, topic: str) -> list[str]:
@@ -389,3 +348,261 @@ def _parts(admin: AdminClient, topic: str) -> list[str]:
         raise NoSuchTarget(topic, no_such_topic(admin, topic))
     # Older brokers report 0 partitions for a missing topic: the read then finds nothing.
     return list(parts_of(topic, partitions))
+
+
+LEAST_SPAN_MS = MINUTE_MS
+"""From the first snapshot to the last: ticks of brokers and batches of consumers change the gaps within seconds."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GapGrowth:
+    """Growth of the gaps of the worst partition.
+
+    Args:
+        per_hour: Gaps per hour; 0 if no growth was found.
+        gap_count: Gaps at the last snapshot.
+        gap_limit: The broker's limit.
+        snapshots: Number of snapshots.
+        span_ms: Time from the first snapshot to the last.
+    """
+
+    per_hour: float
+    gap_count: int
+    gap_limit: int
+    snapshots: int
+    span_ms: int
+
+    @property
+    def hours_to_limit(self) -> float | None:
+        """Hours until the gaps reach the limit at this growth; None if never, 0 at or beyond the limit."""
+        if self.gap_count >= self.gap_limit:
+            return 0.0
+        return (self.gap_limit - self.gap_count) / self.per_hour if self.per_hour > 0 else None
+
+
+def growth_of(snapshots: Sequence[tuple[int, int]], gap_limit: int) -> GapGrowth | None:
+    """Fit a line through the gaps of several looks.
+
+    Args:
+        snapshots: (UTC milliseconds, gaps of the worst partition), in order of time.
+        gap_limit: The broker's limit.
+
+    Returns:
+        The growth; None if the snapshots are too few or too close together.
+    """
+    if len(snapshots) < LEAST_POINTS or snapshots[-1][0] - snapshots[0][0] < LEAST_SPAN_MS:
+        return None
+    hours = [(at_ms - snapshots[0][0]) / HOUR_MS for at_ms, _ in snapshots]
+    slope = slope_of(hours, [float(gaps) for _, gaps in snapshots])
+    return GapGrowth(
+        per_hour=slope.value if slope.is_up else 0.0,
+        gap_count=snapshots[-1][1],
+        gap_limit=gap_limit,
+        snapshots=len(snapshots),
+        span_ms=snapshots[-1][0] - snapshots[0][0],
+    )
+
+
+MAX_SNAPSHOTS = 240
+"""Looks kept per subscription: four hours at a snapshot per minute, ten days at a snapshot per hour."""
+
+
+class GapHistory:
+    """Gaps of each subscription's worst partition over time; the last `MAX_SNAPSHOTS` values."""
+
+    def __init__(self) -> None:
+        self._of: defaultdict[tuple[str, str], deque[tuple[int, int]]] = defaultdict(
+            lambda: deque(maxlen=MAX_SNAPSHOTS)
+        )
+
+    def add(self, snapshot: GapSnapshot) -> None:
+        """Add a later look."""
+        for one in snapshot.subscriptions:
+            self.note(snapshot.at_ms, one.topic, one.subscription, one.worst.gap_count)
+
+    def note(self, at_ms: int, topic: str, subscription: str, gap_count: int) -> None:
+        """Add a single value."""
+        own = self._of[topic, subscription]
+        if not own or own[-1][0] < at_ms:
+            own.append((at_ms, gap_count))
+
+    def growth(self, one: SubscriptionGaps) -> GapGrowth | None:
+        """Return the growth of a subscription's gaps; None if not known yet."""
+        return growth_of(self._of.get((one.topic, one.subscription), ()), one.worst.gap_limit)
+
+
+def read_snapshots(path: Path) -> GapHistory:
+    """Read the snapshots in a log; empty if the file does not exist.
+
+    Raises:
+        GapLogUnreadable: The file cannot be read, or is not a log of snapshots.
+    """
+    snapshots = GapHistory()
+
+    def parse(found: Mapping[str, Any]) -> tuple[int, str, str, int]:
+        return int(found["at_ms"]), str(found["topic"]), str(found["subscription"]), int(found["gap_count"])
+
+    for line in read_lines(path, parse, "snapshot", GapLogUnreadable):
+        snapshots.note(*line)
+    return snapshots
+
+
+def append_snapshot(path: Path, snapshot: GapSnapshot) -> None:
+    """Append a snapshot to a log; creates the file, but no folder. Subscriptions without gaps are left out.
+
+    Raises:
+        GapLogUnreadable: The file cannot be written.
+    """
+    lines = (
+        {
+            "at_ms": snapshot.at_ms,
+            "topic": one.topic,
+            "subscription": one.subscription,
+            "gap_count": one.worst.gap_count,
+            "again_entries": one.again_entries,
+        }
+        for one in snapshot.subscriptions
+        if one.gap_count
+    )
+    append_lines(path, lines, GapLogUnreadable)
+
+
+def snapshot_facts(
+    snapshot: GapSnapshot, limit: Limit, snapshots: GapHistory, messages: Mapping[tuple[str, str], AgainMessages]
+) -> dict[str, Any]:
+    """Return all values of a snapshot."""
+    return {
+        "at_ms": snapshot.at_ms,
+        "level": snapshot.level.word,
+        "gap_limit": limit.profile.gap_limit_ranges,
+        "gap_limit_source": limit.source,
+        "topics": snapshot.topics,
+        "subscriptions": [
+            {
+                **subscription_facts(one, snapshots),
+                "shadow": snapshot.shadowed.get(one.topic),
+                **_again_facts(messages.get((one.topic, one.subscription))),
+                "partitions": [_part(part) for part in one.parts],
+            }
+            for one in snapshot.subscriptions
+        ],
+        "without_subscription": list(snapshot.bare),
+        "gone": list(snapshot.gone),
+        "missing": list(snapshot.missing),
+        "unseen": [asdict(one) for one in snapshot.unseen],
+    }
+
+
+def subscription_facts(one: SubscriptionGaps, snapshots: GapHistory) -> dict[str, Any]:
+    """Return a row: sums over partitions, and the worst partition."""
+    growth, worst = snapshots.growth(one), one.worst
+    return {
+        "topic": one.topic,
+        "subscription": one.subscription,
+        "type": worst.type,
+        "level": one.level.word,
+        "worst": worst.topic,
+        "gaps_of_worst": worst.gap_count,
+        "share_of_worst": round(worst.share, 4),
+        "form_of_worst": worst.form,
+        "gaps": one.gap_count,
+        **_entry_facts(one),
+        "pinned_bytes": one.pinned_bytes,
+        "again_entries": one.again_entries,
+        "growth_per_hour": None if growth is None else round(growth.per_hour, 1),
+        "hours_to_limit": None if growth is None or growth.hours_to_limit is None else round(growth.hours_to_limit, 2),
+    }
+
+
+def _part(part: GapStatus) -> dict[str, Any]:
+    own = {
+        "topic": part.topic,
+        "level": part.level.word,
+        "gaps": part.gap_count,
+        "share": round(part.share, 4),
+        "acked_entries": part.acked_entries,
+        "span_entries": part.span_entries,
+    }
+    stored = {
+        "written_bytes": part.written_bytes,
+        "form": part.form,
+        "keeps_parts_of_batches": part.keeps_parts,
+        "pinned_ledgers": part.pinned_ledgers,
+    }
+    return own | _entry_facts(part) | stored | {"pinned_bytes": part.pinned_bytes, "again_entries": part.again_entries}
+
+
+def _entry_facts(gaps: GapStatus | SubscriptionGaps) -> dict[str, Any]:
+    return {
+        "backlog": gaps.backlog,
+        "delayed": gaps.delayed,
+        "stale_at_least": gaps.stale_entries,
+        "unacked": gaps.unacked,
+        "ready": gaps.ready,
+        "unknown": gaps.unknown,
+        "index_bytes": gaps.index_bytes,
+    }
+
+
+def _again_facts(found: AgainMessages | None) -> dict[str, Any]:
+    if found is None:
+        return {}
+    return {
+        "again_messages": found.messages,
+        "again_messages_error": found.error,
+        "again_originals": found.originals,
+    }
+
+
+MAX_READ = 2_000
+"""Entries to read; of more entries a sample. Each takes a call of some milliseconds, eight concurrently."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgainMessages:
+    """Messages that a reload would deliver again.
+
+    Args:
+        messages: Number of messages.
+        error: Error of `messages` at 95 %; 0 if all entries were read.
+        read: Entries read.
+        originals: Messages among these that a shadow has moved and that are not due yet: only a shadow acknowledges a
+            message before it is due, and it acknowledges these messages again before a consumer gets them.
+    """
+
+    messages: int
+    error: int
+    read: int
+    originals: int = 0
+
+
+def messages_again(
+    admin: AdminClient, one: SubscriptionGaps, *, shadowed: bool = False, max_read: int = MAX_READ
+) -> AgainMessages:
+    """Read the entries that a reload would deliver again. Originals of a topic with a shadow are counted separately.
+    All entries are read up to ``max_read``.
+
+    Raises:
+        NothingToSample: More than a tenth of the entries disappeared too soon.
+        AdminError: A call failed for another reason.
+    """
+    again = Entries((part.topic, run) for part in one.parts for run in part.again)
+    total = len(again)
+    if not total:
+        return AgainMessages(messages=0, error=0, read=0)
+    now_ms = admin.clock.now_ms()
+
+    def read(_place: Place, entry: StoredEntry) -> tuple[int, bool]:
+        is_plain = TIMER_PROPERTY not in entry.properties
+        return entry.batch_messages or 1, shadowed and is_plain and (entry.deliver_at_ms or 0) > now_ms
+
+    places = [again.place(number) for number in sorted(draw(total, max_read, 0))]
+    found, _ = inspect(admin, one.topic, places, len(places), read)
+    sizes = [size for size, _ in found]
+    originals = round(total * sum(is_original for _, is_original in found) / len(found))
+    mean = sum(sizes) / len(sizes)
+    if len(sizes) == total:
+        return AgainMessages(messages=sum(sizes), error=0, read=total, originals=originals)
+    spread = math.sqrt(sum((size - mean) ** 2 for size in sizes) / max(len(sizes) - 1, 1))
+    error = 1.96 * spread / math.sqrt(len(sizes)) * math.sqrt(1 - len(sizes) / total)
+    return AgainMessages(messages=round(total * mean), error=round(total * error), read=len(sizes), originals=originals)

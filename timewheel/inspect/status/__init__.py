@@ -1,7 +1,17 @@
 """Status of a plan: timers by due time and place, lateness, and relays. Nothing is consumed or changed."""
 
-from timewheel.inspect.status.looking import DEFAULT_READS, status_of
-from timewheel.inspect.status.places import Amount, Bucket, Head, Horizon, PlaceStatus, RelayHold, Status, TopicStatus
+from timewheel.inspect.status.places import (
+    DEFAULT_READS,
+    Amount,
+    Bucket,
+    Head,
+    Horizon,
+    PlaceStatus,
+    RelayHold,
+    Status,
+    TopicStatus,
+    status_of,
+)
 
 __all__ = [
     "DEFAULT_READS",

@@ -1,20 +1,43 @@
-"""Status of a plan's topics at a moment, as values, by stretches of due times that grow with their distance: pure."""
+"""Status of a plan's topics at a moment: counters of every partition, its head, and a sample of its waiting timers, by
+stretches of due times that grow with their distance.
+"""
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
+from itertools import islice
 from typing import Any, Literal
 
+from timewheel.broker.admin.client import AdminClient
+from timewheel.broker.admin.parts import begins_anew
+from timewheel.broker.admin.stats import SubscriptionStats
 from timewheel.client.positions import EntryPosition
 from timewheel.core.durations import DAY_MS, HOUR_MS, MINUTE_MS
-from timewheel.core.former_topics import FormerTopic
-from timewheel.core.names import RELAY_CONSUMER, partition_of
-from timewheel.core.plan import Plan
-from timewheel.inspect.gaps.snapshot import Unseen
-from timewheel.provision.former_findings import left_behind
+from timewheel.core.envelope import Envelope
+from timewheel.core.errors import AdminDenied, AdminError, AdminMissing, AdminUnreachable
+from timewheel.core.names import (
+    DEAD_LETTER_SUBSCRIPTION,
+    PARKED_SUBSCRIPTION,
+    RELAY_CONSUMER,
+    RELAY_SUBSCRIPTION,
+    Names,
+    partition_of,
+    partition_topic,
+    parts_of,
+)
+from timewheel.core.plan import Calendar, Plan
+from timewheel.core.steps import Step
+from timewheel.core.topology import FormerTopic, HoldingTopic, entrances_of, topology
+from timewheel.inspect.entries import Entries, Place, open_entries
+from timewheel.inspect.plan_sample import StoredTimer, due_topics, first_timers, leaves_ms, timers_of
+from timewheel.inspect.reader import ProgressCallback, Reader, Unseen, each, no_report
+from timewheel.inspect.sample import draw
+from timewheel.provision.former_topics import left_behind, waiting_in_former
 
 
 @dataclass(frozen=True, slots=True)
@@ -360,3 +383,379 @@ def _stretches(amounts: tuple[Amount, ...], horizon: Horizon, *, empty: bool = F
 
 def _amount(amount: Amount) -> dict[str, int]:
     return {"count": round(amount.count), "error": round(amount.error)}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WatchedTopic:
+    """A topic of the plan, with the due times that its name permits: from the first to before the second."""
+
+    name: str
+    step: Step
+    subscriptions: tuple[str, ...]
+    is_retry: bool = False
+    from_ms: int | None = None
+    until_ms: int | None = None
+
+
+def topics_of(plan: Plan, now_ms: int) -> list[WatchedTopic]:
+    """Return holding topics with their steps, then due topics; slots and intervals with their due times."""
+    whole = topology(plan, now_ms)
+    found = []
+    for held in whole.holding:
+        from_ms = until_ms = None
+        if held.step.kind == "slot":
+            # The coming turn of the ring: a slot that starts before now is being swept, or late.
+            turn_ms = held.step.slots * held.step.slot_ms
+            start_ms = now_ms // turn_ms * turn_ms + held.slot * held.step.slot_ms
+            from_ms = start_ms if start_ms + held.step.slot_ms > now_ms else start_ms + turn_ms
+            until_ms = from_ms + held.step.slot_ms
+        found.append(_of_relays(held.name, held.step, from_ms, until_ms))
+    found += [_of_relays(topic.name, topic.step) for topic in entrances_of(plan)]
+    length_ms = plan.scheme.interval_ms if isinstance(plan.scheme, Calendar) else 0
+    found += [
+        WatchedTopic(
+            name=name,
+            step=Step(kind="due", interval_ms=length_ms),
+            subscriptions=plan.subscriptions,
+            from_ms=start_ms,
+            until_ms=None if start_ms is None else start_ms + length_ms,
+        )
+        for name, start_ms in due_topics(plan, now_ms)
+    ]
+    found += [
+        WatchedTopic(name=spec.name, step=Step(kind="due"), subscriptions=spec.subscriptions, is_retry=True)
+        for spec in whole.topics
+        if spec.role == "retry"
+    ]
+    return found
+
+
+def _of_relays(name: str, step: Step, from_ms: int | None = None, until_ms: int | None = None) -> WatchedTopic:
+    return WatchedTopic(name=name, step=step, subscriptions=(RELAY_SUBSCRIPTION,), from_ms=from_ms, until_ms=until_ms)
+
+
+SURE = 1.96
+"""Standard errors on either side of an estimate that contain the true value in 95 of 100 samples."""
+RARE = 3.0
+"""A property of none or all of n sampled entries holds for all but 3 / n of the others, in 95 of 100 samples."""
+
+
+def total(inspected: Sequence[Sequence[int]], entries: int) -> Amount:
+    """Estimate the timers in a place. At least one entry was inspected."""
+    return _scaled([len(due) for due in inspected], entries)
+
+
+def by_stretch(
+    inspected: Sequence[Sequence[int]], entries: int, horizon: Horizon, known: range | None = None
+) -> tuple[Amount, ...]:
+    """Estimate the timers in a place for each stretch of the horizon, from a sample of its entries.
+
+    An entry contains a timer or a batch of timers. The entries of a place are drawn with equal chances, so the estimate
+    for a stretch is the mean number of its timers in an entry, times the number of entries. The topic's name may permit
+    some stretches only (``known``).
+    """
+    counts = [[0] * len(inspected) for _ in horizon.buckets]
+    for number, due in enumerate(inspected):
+        for due_ms in due:
+            counts[horizon.number_of(due_ms)][number] += 1
+    if known is not None and len(known) == 1 and all(not any(one) for n, one in enumerate(counts) if n not in known):
+        # All timers are in this stretch, independent of the draw: only the number of timers in an entry is an estimate.
+        whole = total(inspected, entries)
+        return tuple(whole if number in known else Amount() for number in range(len(counts)))
+    return tuple(
+        Amount() if known is not None and number not in known and not any(one) else _scaled(one, entries)
+        for number, one in enumerate(counts)
+    )
+
+
+def of_pieces(counts: Sequence[int], drawn: int, entries: int) -> Amount:
+    """Estimate a number of entries from pieces of adjacent entries: neighbours are alike, so the pieces are the sample.
+
+    Args:
+        counts: Entries that count, by piece.
+        drawn: Number of entries in all pieces.
+        entries: Number of all entries.
+    """
+    drawn = max(drawn, 1)
+    if drawn >= entries:
+        return Amount(float(sum(counts)))
+    by_piece = _scaled(counts, round(len(counts) * entries / drawn)).error if len(set(counts)) > 1 else 0.0
+    return Amount(sum(counts) * entries / drawn, max(by_piece, RARE / drawn * (entries - drawn)))
+
+
+def _scaled(counts: Sequence[int], entries: int) -> Amount:
+    drawn = len(counts)
+    mean = sum(counts) / drawn
+    if drawn >= entries:
+        return Amount(float(sum(counts)))
+    if len(set(counts)) == 1 and counts[0]:
+        return Amount(mean * entries, RARE / drawn * mean * (entries - drawn))
+    if not any(counts):
+        return Amount(0.0, RARE / drawn * (entries - drawn))
+    spread = math.sqrt(sum((count - mean) ** 2 for count in counts) / max(drawn - 1, 1))
+    return Amount(mean * entries, SURE * spread * entries / math.sqrt(drawn) * math.sqrt(1 - drawn / entries))
+
+
+DEFAULT_READS = 2_000
+"""Entries to read over all topics, in addition to the head of each partition."""
+FEWEST = 8
+"""Least number of entries to read in a partition, if it has that many: a smaller sample would be meaningless."""
+HELD_READS = 400
+"""Entries to read if only the number of timers is needed."""
+MAX_TOPICS = 20
+"""Topics to read for that number: a wheel has hundreds."""
+FIRST_REFUSAL = 400
+"""An entry exists, even if it cannot be read, when the broker answers with a lower status."""
+
+IsDead = Callable[[Envelope], bool]
+"""Returns whether a timer is known to be cancelled or replaced."""
+Timers = tuple[StoredTimer, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Part:
+    """A partition with its counters."""
+
+    topic: WatchedTopic
+    name: str
+    subscription: str
+    stats: SubscriptionStats
+    waiting: Entries
+
+    @property
+    def entries(self) -> int:
+        return len(self.waiting)
+
+
+def status_of(
+    admin: AdminClient,
+    plan: Plan,
+    *,
+    reads: int = DEFAULT_READS,
+    seed: int = 0,
+    is_dead: IsDead | None = None,
+    on_progress: ProgressCallback = no_report,
+) -> Status:
+    """Read the status of a plan. Nothing is consumed or changed.
+
+    The cost does not grow with the backlog: two requests for each partition, a request for its head, and ``reads``; and
+    a list of each namespace, with a request for each partition of an earlier plan's topics in it.
+
+    Args:
+        admin: Client whose role may read the topics' stats and peek at their messages.
+        plan: Plan of any scheme.
+        reads: Limit of entries to read; if the backlog is within it, all entries are read and every figure is exact.
+        seed: Seed of the sample.
+        is_dead: Returns whether a timer is cancelled, as `timewheel.core.CancellationTable.is_dead` does; None if
+            unknown.
+        on_progress: Progress callback; called in the caller's thread.
+
+    Raises:
+        AdminUnreachable: No broker answers.
+    """
+    return _Look(admin, plan, seed, is_dead, on_progress).run(reads)
+
+
+def timers_held(
+    admin: AdminClient, plan: Plan, holding: Iterable[HoldingTopic], *, most: int | None = MAX_TOPICS
+) -> dict[str, Amount | None]:
+    """Estimate the timers that wait in holding topics: an entry may contain many. Nothing is consumed or changed. Up to
+    `HELD_READS` entries are read: if there are no more, every figure is exact. Only the first ``most`` topics are
+    read.
+
+    Returns:
+        The amount by existing topic; None if no entry of a partition could be read.
+
+    Raises:
+        AdminUnreachable: No broker answers.
+    """
+    return _Look(admin, plan).timers_in([_of_relays(topic.name, topic.step) for topic in islice(holding, most)])
+
+
+class _Look(Reader):
+    def __init__(
+        self,
+        admin: AdminClient,
+        plan: Plan,
+        seed: int = 0,
+        is_dead: IsDead | None = None,
+        on_progress: ProgressCallback = no_report,
+    ) -> None:
+        super().__init__(admin)
+        self._plan = plan
+        self._intake = Names(plan).intake
+        self._seed = seed
+        self._is_dead = is_dead
+        self._report = on_progress
+        self._at_ms = admin.clock.now_ms()
+        self._horizon = Horizon(self._at_ms, plan.max_delay_ms)
+        self._absent: list[str] = []
+        self._timers: dict[Place, Timers | None] = {}
+
+    def run(self, reads: int) -> Status:
+        topics = topics_of(self._plan, self._at_ms)
+        # Other topics, for letters and cancellations, are only checked for existence.
+        others = topology(self._plan, self._at_ms).topics
+        names = list(dict.fromkeys([*(one.name for one in topics), *(spec.name for spec in others)]))
+        counts = dict(each(self._partitions, names))
+        inspected = self._inspected({topic: counts[topic.name] for topic in topics}, reads)
+        read = sum(found is not None for found in self._timers.values())
+        dead = next(one for one in topology(self._plan, 0, drains=True).topics if one.role == "dead_letter")
+        parked = [part for spec in topology(self._plan, 0).topics if spec.role == "parked" for part in spec.parts]
+        return Status(
+            plan=self._plan,
+            at_ms=self._at_ms,
+            horizon=self._horizon,
+            places=tuple(self._place(part, drawn) for part, drawn in inspected),
+            missing=(
+                *(name for name, count in counts.items() if count is None and name not in self.unseen),
+                *sorted(self._absent, key=partition_of),
+            ),
+            dead_letters=self._backlog([partition_topic(dead.name, 0)], DEAD_LETTER_SUBSCRIPTION),
+            parked=self._backlog(parked, PARKED_SUBSCRIPTION),
+            former=waiting_in_former(self.admin, self._plan, self.cannot),
+            read=read,
+            knows_cancelled=self._is_dead is not None,
+            unseen=tuple(self.unseen.values()),
+        )
+
+    def timers_in(self, topics: Sequence[WatchedTopic]) -> dict[str, Amount | None]:
+        counts = dict(each(lambda topic: self._partitions(topic.name), topics))
+        amounts: dict[str, list[Amount]] = {topic.name: [] for topic, count in counts.items() if count is not None}
+        unread = {topic.name for topic in topics} & self.unseen.keys()
+        for part, drawn in self._inspected(counts, HELD_READS):
+            if drawn:
+                amounts[part.topic.name].append(total(_dues(drawn), part.entries))
+            elif part.entries:
+                unread.add(part.topic.name)
+        return {name: summed(some) for name, some in amounts.items()} | dict.fromkeys(unread)
+
+    def _inspected(self, counts: Mapping[WatchedTopic, int | None], reads: int) -> list[tuple[_Part, list[Timers]]]:
+        """Return each readable partition with its drawn entries."""
+        names = [
+            (topic, part)
+            for topic, count in counts.items()
+            if count is not None
+            for part in parts_of(topic.name, count)
+        ]
+        parts = [part for _, part in each(self._part, names) if part is not None]
+        entries = sum(part.entries for part in parts)
+        chosen = [self._chosen(part, reads, entries) for part in parts]
+        places = [place for some in chosen for place in some]
+        for done, (place, found) in enumerate(each(self._timers_at, places), start=1):
+            self._timers[place] = found
+            self._report(done, len(places))
+        return [(part, self._drawn(part, some)) for part, some in zip(parts, chosen, strict=True)]
+
+    def _partitions(self, topic: str) -> int | None:
+        return self.ask(topic, lambda: self.admin.topics.partitions(topic))
+
+    def _part(self, named: tuple[WatchedTopic, str]) -> _Part | None:
+        topic, name = named
+        internal = self.ask(name, lambda: self.admin.topics.internal_stats(name))
+        if internal is None:
+            if name not in self.unseen:
+                self._absent.append(name)
+            return None
+        found = self.ask(name, lambda: self.admin.topics.stats(name, clients=True))
+        if found is None:
+            if name not in self.unseen:
+                self.lost(name, "it was removed while it was looked at")
+            return None
+        stats = found.subscriptions
+        known = [one for one in topic.subscriptions if one in stats and one in internal.cursors]
+        if lacking := [one for one in topic.subscriptions if one not in known]:
+            self.lost(name, f"it has no subscription {', '.join(lacking)}")
+        if not known:
+            return None
+        waiting = {one: open_entries(name, internal.cursors[one], internal.ledgers) for one in known}
+        slowest = max(known, key=lambda one: len(waiting[one]))
+        return _Part(topic=topic, name=name, subscription=slowest, stats=stats[slowest], waiting=waiting[slowest])
+
+    def _chosen(self, part: _Part, reads: int, entries: int) -> list[Place]:
+        """Return the head, and a number of sampled entries in proportion to the partition's entries."""
+        if not part.entries:
+            return []
+        count = max(reads * part.entries // max(entries, 1), FEWEST)
+        numbers = draw(part.entries, count, self._seed)
+        return [part.waiting.place(number) for number in (0, *(number for number in numbers if number))]
+
+    def _timers_at(self, place: Place) -> Timers | None:
+        try:
+            entry = self.admin.topics.entry(place.topic, place.position)
+        except AdminUnreachable:
+            raise
+        except AdminError as error:
+            # Other errors mean that the entry was acknowledged and removed meanwhile.
+            if isinstance(error, AdminDenied) or (
+                not isinstance(error, AdminMissing) and (error.status is None or error.status < FIRST_REFUSAL)
+            ):
+                self.cannot(place.topic, error)
+            return None
+        return timers_of(place, entry, in_intake=partition_of(place.topic)[0] == self._intake)
+
+    def _drawn(self, part: _Part, chosen: Sequence[Place]) -> list[Timers]:
+        # The head was not drawn: it counts only if all entries were read, or no others could be.
+        found = [read for place in chosen if (read := self._timers[place]) is not None]
+        others = [read for place in chosen[1:] if (read := self._timers[place]) is not None]
+        return found if len(found) == part.entries else others or found
+
+    def _place(self, part: _Part, drawn: Sequence[Timers]) -> PlaceStatus:
+        topic, dues, is_dead = part.topic, _dues(drawn), self._is_dead
+        known = None
+        if topic.from_ms is not None and topic.until_ms is not None:
+            known = self._horizon.numbers_of(topic.from_ms, topic.until_ms)
+        timers, cancelled = Amount(float(part.entries), float(part.entries)), Amount()
+        by_due = (Amount(),) * len(self._horizon.buckets)
+        if drawn:
+            timers = total(dues, part.entries)
+            by_due = by_stretch(dues, part.entries, self._horizon, known)
+        if drawn and is_dead is not None:
+            dead = [[one for one in entry if one.envelope is not None and is_dead(one.envelope)] for entry in drawn]
+            cancelled = total(_dues(dead), part.entries)
+        return PlaceStatus(
+            topic=part.name,
+            kind="retry" if topic.is_retry else topic.step.kind,
+            subscription=part.subscription,
+            entries=part.entries,
+            timers=timers,
+            by_stretch=by_due,
+            cancelled=cancelled,
+            head=self._head(part),
+            consumers=tuple(
+                RelayHold(
+                    name=one.name,
+                    address=one.address,
+                    is_active=topic.step.kind == "due" or part.stats.active_consumer in (None, one.name),
+                    unacked=one.unacked,
+                )
+                for one in part.stats.consumers or ()
+            ),
+            begins_anew=begins_anew(part.stats, self._at_ms),
+        )
+
+    def _head(self, part: _Part) -> Head | None:
+        timers_at = self._timers
+        first = first_timers(
+            part.waiting.places(), lambda place: timers_at[place] if place in timers_at else self._timers_at(place)
+        )
+        if first is None:
+            return None
+        place, timers = first
+        first_ms = min(leaves_ms(part.topic.step, timer) for timer in timers)
+        return Head(
+            position=place.position,
+            due_ms=timers[0].due_ms,
+            leaves_ms=first_ms,
+            late_ms=max(self._at_ms - first_ms, 0),
+        )
+
+    def _backlog(self, parts: Iterable[str], subscription: str) -> int | None:
+        """Count the unacknowledged entries; None if no partition exists or could be read."""
+        found = [self.ask(part, partial(self.admin.topics.stats, part, precise_backlog=True)) for part in parts]
+        known = [own.backlog for one in found if one is not None and (own := one.subscriptions.get(subscription))]
+        return sum(known) if known else None
+
+
+def _dues(entries: Iterable[Iterable[StoredTimer]]) -> list[list[int]]:
+    return [[timer.due_ms for timer in entry] for entry in entries]

@@ -12,8 +12,7 @@ from dataclasses import dataclass, replace
 
 from timewheel.core.envelope import Envelope
 from timewheel.core.ids import GeneratedId
-from timewheel.core.keys import partition_for_key
-from timewheel.core.names import Names
+from timewheel.core.names import Names, partition_for_key
 from timewheel.core.plan import MAX_HOPS, Plan, Tiered, Wheel
 from timewheel.core.routing import release_at
 from timewheel.core.steps import Step, hop_bound, steps

@@ -1,16 +1,23 @@
-"""Find a timer: read the places on its way, the most likely first."""
+"""Find a timer: read the places on its way, the most likely first, each once; and its result, also for JSON."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field, replace
+from enum import Enum, unique
+from itertools import product
+from typing import Any, NamedTuple
 
 from timewheel.broker.admin.client import AdminClient
+from timewheel.broker.admin.entries import BatchGarbled, StoredEntry, messages_of_batch
+from timewheel.broker.admin.stats import InternalStats
+from timewheel.client.dead_letters import DEAD_REASON
 from timewheel.client.positions import EntryPosition
-from timewheel.core.cancellation_table import CancellationTable
-from timewheel.core.cancellations import Cancellation
+from timewheel.core.cancellations import Cancellation, CancellationTable
 from timewheel.core.durations import SECOND_MS
-from timewheel.core.envelope import Envelope
+from timewheel.core.envelope import ID_PROPERTY, Envelope, due_in
+from timewheel.core.errors import AdminError, AdminUnreachable
 from timewheel.core.ids import GeneratedId
 from timewheel.core.names import (
     DEAD_LETTER_SUBSCRIPTION,
@@ -23,11 +30,317 @@ from timewheel.core.plan import Calendar, Native, Plan, Wheel
 from timewheel.core.plurals import counted
 from timewheel.core.routing import release_at
 from timewheel.core.steps import Step
-from timewheel.inspect.gaps.snapshot import Unseen
+from timewheel.inspect.entries import Entries, Place
+from timewheel.inspect.reader import Reader, Unseen
+from timewheel.inspect.sample import envelope_in
 from timewheel.inspect.whereis.itinerary import Routes, Span, Stop, Wanted
-from timewheel.inspect.whereis.reading import Partition, Reading, Seen
-from timewheel.inspect.whereis.verdict import Searched, Sighting, State, Whereabouts
 from timewheel.provision.former_topics import waiting_in_former
+
+
+@dataclass(slots=True)
+class Cost:
+    """Cost of a search.
+
+    Args:
+        reads: Stored entries read.
+        seeks: Requests for the position of a time in a partition, which the broker answers by bisection.
+        partitions: Partitions whose ledgers and cursors were read.
+    """
+
+    reads: int = 0
+    seeks: int = 0
+    partitions: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seen:
+    """An entry that was read.
+
+    Args:
+        position: Position of the entry.
+        publish_ms: Publish time.
+        timers: Envelopes of the timers in it.
+        reasons: For each timer, the reason if it is a dead letter, else None.
+    """
+
+    position: EntryPosition
+    publish_ms: int
+    timers: tuple[Envelope, ...]
+    reasons: tuple[str | None, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Partition:
+    """Contents of a partition: entries by number, through all its ledgers.
+
+    Args:
+        name: Full name.
+        stats: Internal stats at the moment of the read.
+        stored: All stored entries.
+    """
+
+    name: str
+    stats: InternalStats
+    stored: Entries
+
+    @property
+    def entries(self) -> int:
+        """Number of stored entries."""
+        return len(self.stored)
+
+    def acknowledged_by(self, position: EntryPosition, subscription: str) -> bool | None:
+        """Return whether a subscription has acknowledged an entry; None if the subscription does not exist."""
+        cursor = self.stats.cursors.get(subscription)
+        if cursor is None:
+            return None
+        return position <= cursor.mark_delete or any(
+            acked.after < position <= acked.upto for acked in cursor.acked_ranges()
+        )
+
+
+class Reading(Reader):
+    """Reads for a search, each made once, and counted; for the arguments see `Reader`."""
+
+    def __init__(self, admin: AdminClient) -> None:
+        super().__init__(admin)
+        self._partitions: dict[str, Partition | None] = {}
+        self._entries: dict[Place, Seen | None] = {}
+        self._starts: dict[tuple[str, int], int] = {}
+        self.cost = Cost()
+
+    def look_again(self) -> None:
+        """Forget the lengths of partitions, since timers move during the search. Entries that were read stay valid."""
+        self._partitions.clear()
+        self._starts.clear()
+
+    def partition(self, name: str) -> Partition | None:
+        """Return a partition; None if it does not exist or cannot be read."""
+        if name not in self._partitions:
+            self.cost.partitions += 1
+            stats = self.ask(name, lambda: self.admin.topics.internal_stats(name))
+            self._partitions[name] = (
+                None if stats is None else Partition(name, stats, Entries.stored(name, stats.ledgers))
+            )
+        return self._partitions[name]
+
+    def start(self, partition: Partition, at_ms: int) -> int:
+        """Return the number of the first entry published at or after a time; the count of all if none was."""
+        key = partition.name, at_ms
+        if key not in self._starts:
+            self.cost.seeks += 1
+            try:
+                position = self.admin.topics.position_at(partition.name, max(at_ms, 0))
+                self._starts[key] = partition.stored.number_of(position)
+            except AdminUnreachable:
+                raise
+            except AdminError as error:
+                self.cannot(partition.name, error)
+                self._starts[key] = partition.entries // 2
+        return self._starts[key]
+
+    def entry(self, partition: Partition, number: int, *, is_dead: bool = False) -> Seen | None:
+        """Return a stored entry; None if it was deleted meanwhile or cannot be read.
+
+        A message in a topic of dead letters (``is_dead``) needs no envelope, its id is enough.
+        """
+        key = partition.stored.place(number)
+        if key not in self._entries:
+            self.cost.reads += 1
+            found = self.ask(partition.name, lambda: self.admin.topics.entry(*key))
+            self._entries[key] = None if found is None else _seen(found, is_dead=is_dead)
+        return self._entries[key]
+
+
+def _seen(entry: StoredEntry, *, is_dead: bool) -> Seen:
+    every: Iterable[Mapping[str, str]] = [entry.properties]
+    if entry.batch_messages is not None:
+        every = (message.properties for message in messages_of_batch(entry.payload, entry.batch_messages))
+    found: list[tuple[Envelope, str | None]] = []
+    with suppress(BatchGarbled):  # encrypted: only its readers can decode it
+        for one in every:
+            envelope = envelope_in(one)
+            if envelope is None and is_dead and (timer_id := one.get(ID_PROPERTY)):
+                # Another client's message to the intake, which its relay refused.
+                due_ms = due_in(one)
+                envelope = Envelope(timer_id, entry.publish_at_ms if due_ms is None else due_ms, entry.publish_at_ms)
+            if envelope is not None:
+                found.append((envelope, one.get(DEAD_REASON)))
+    return Seen(
+        position=entry.position,
+        publish_ms=entry.publish_at_ms,
+        timers=tuple(envelope for envelope, _ in found),
+        reasons=tuple(reason for _, reason in found),
+    )
+
+
+@unique
+class State(Enum):
+    """State of a timer."""
+
+    HELD = "held"
+    """The timer is in a holding topic."""
+    DUE = "due"
+    """The timer is in a due topic, and not every subscription has acknowledged it: it waits or is in flight."""
+    HANDLED = "handled"
+    """Every subscription has acknowledged the timer, and it is neither parked nor waiting for a retry."""
+    RETRYING = "retrying"
+    """A subscription's handler has not handled the timer: its next attempt waits in the subscription's retry topic."""
+    PARKED = "parked"
+    """A subscription has given the timer up: it waits for an operator."""
+    REMOVED = "removed"
+    """No entry is stored any more from the time when it was in its due topic: it was handled, if it was ever sent, and
+    if relays were on time then.
+    """
+    CANCELLED = "cancelled"
+    """The timer was cancelled or replaced: remaining copies are dropped on their way, and no longer delivered. Without
+    a remaining copy only the id is known; in that case it was handled only if the cancel came too late.
+    """
+    DEAD = "dead"
+    """The timer is in the dead-letter topic."""
+    NOT_FOUND = "not_found"
+    """The timer was never sent with this id or time, or its way does not follow from the plan."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sighting:
+    """An entry that contains the timer.
+
+    Args:
+        topic: Full name of the partition.
+        position: Position of the entry.
+        envelope: The stored envelope of the timer.
+        published_ms: Publish time of the entry, UTC milliseconds.
+        waits_for: Subscriptions that have not acknowledged it.
+        done_by: Subscriptions that have acknowledged it.
+        is_due: True for a due topic.
+    """
+
+    topic: str
+    position: EntryPosition
+    envelope: Envelope
+    published_ms: int
+    waits_for: tuple[str, ...]
+    done_by: tuple[str, ...]
+    is_due: bool
+
+    @classmethod
+    def of(
+        cls, partition: Partition, seen: Seen, envelope: Envelope, subscriptions: Iterable[str], *, is_due: bool = False
+    ) -> Sighting:
+        """Create a sighting from an entry, and determine the subscriptions that have acknowledged it."""
+        done = {name: partition.acknowledged_by(seen.position, name) for name in subscriptions}
+        return cls(
+            topic=partition.name,
+            position=seen.position,
+            envelope=envelope,
+            published_ms=seen.publish_ms,
+            waits_for=tuple(name for name, is_done in done.items() if not is_done),
+            done_by=tuple(name for name, is_done in done.items() if is_done),
+            is_due=is_due,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Searched:
+    """A partition that was searched.
+
+    Args:
+        topic: Full name of the partition.
+        entered_ms: Time whose entries were searched.
+        reads: Entries read.
+        found: True if the timer was found.
+        is_before_all: True if the stored entries begin later.
+    """
+
+    topic: str
+    entered_ms: int
+    reads: int
+    found: bool
+    is_before_all: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Whereabouts:
+    """Whereabouts of a timer.
+
+    Args:
+        wanted: The timer.
+        at_ms: Time of the search, UTC milliseconds.
+        state: State of the timer.
+        here: The entry that contains it now; None if it was not found.
+        sightings: All entries on its way that contain it, in order.
+        way: Past and future stops from its send to its due topic, if its due time is known.
+        reason: Reason of a dead letter, reason why the search ended early, or a remark.
+        cancellation: Cancellation that cancels or replaces the last copy that was seen, or, if none was seen,
+            everything sent under its id before the cut. None if no cancellation applies, or cancellations are unknown.
+        searched: Partitions that were searched, in order.
+        unseen: Topics that could not be read.
+        cost: Cost of the search.
+    """
+
+    wanted: Wanted
+    at_ms: int
+    state: State
+    here: Sighting | None
+    sightings: tuple[Sighting, ...]
+    way: tuple[Stop, ...]
+    reason: str | None
+    cancellation: Cancellation | None
+    searched: tuple[Searched, ...]
+    unseen: tuple[Unseen, ...]
+    cost: Cost
+
+    @property
+    def due_ms(self) -> int | None:
+        """Due time from its envelope, or else from the caller; None if it is not known to the millisecond."""
+        seen = self.sightings[-1].envelope.due_ms if self.sightings else None
+        return self.wanted.exact_due_ms if seen is None else seen
+
+
+def whereabouts_facts(found: Whereabouts) -> dict[str, Any]:
+    """Return everything known about a timer."""
+    sent, cancellation = found.wanted.sent, found.cancellation
+    return {
+        "timer_id": found.wanted.timer_id,
+        "at_ms": found.at_ms,
+        "state": found.state.value,
+        "sent_from_ms": sent.first_ms if found.wanted.knows_sent else None,
+        "sent_to_ms": sent.last_ms if found.wanted.knows_sent else None,
+        "due_ms": found.due_ms,
+        "here": None if found.here is None else _sighting_facts(found.here),
+        "seen": [_sighting_facts(one) for one in found.sightings],
+        "way": [
+            {
+                "topic": stop.topic,
+                "enters_ms": stop.entered.first_ms,
+                "leaves_ms": stop.leaves_ms,
+                "is_due_topic": stop.is_due,
+            }
+            for stop in found.way
+        ],
+        "reason": found.reason,
+        "cancellation": None
+        if cancellation is None
+        else {cancellation.kind: cancellation.name, "cut": cancellation.cut, "forget_ms": cancellation.forget_ms},
+        "searched": [asdict(one) for one in found.searched],
+        "unseen": [asdict(one) for one in found.unseen],
+        **asdict(found.cost),
+    }
+
+
+def _sighting_facts(one: Sighting) -> dict[str, Any]:
+    return {
+        "topic": one.topic,
+        "position": one.position.text,
+        "published_ms": one.published_ms,
+        "entered_ms": one.envelope.entered_ms,
+        "hops": one.envelope.hops,
+        "generation": one.envelope.generation,
+        "revision": one.envelope.revision,
+        "waits_for": list(one.waits_for),
+        "done_by": list(one.done_by),
+    }
+
 
 GUESSES = 4
 """Guesses by time between two known entries; after these, every other read bisects, which is safer."""
@@ -36,8 +349,7 @@ CLOSE_MS = 1_000
 """Relays of several topics hop to the same topic: each in order, each a little later after the release."""
 
 
-@dataclass(frozen=True, slots=True)
-class Mark:
+class Mark(NamedTuple):
     """An entry that was read and helps to guess.
 
     Args:
@@ -53,6 +365,7 @@ class Mark:
     ahead: int = 0
 
 
+@dataclass(slots=True)
 class Hunt:
     """The search of a partition, which is nearly in the order of entering; chooses the next entry to read.
 
@@ -74,49 +387,23 @@ class Hunt:
             may be before it.
     """
 
-    __slots__ = (
-        "_end",
-        "_entered_ms",
-        "_entries",
-        "_first",
-        "_guesses",
-        "_high",
-        "_last",
-        "_low",
-        "_near",
-        "_seen",
-        "_sent_ms",
-        "_slack",
-        "_start",
-        "_step",
-    )
+    entries: int
+    first: int
+    start: int
+    entered_ms: int
+    sent_ms: int = 0
+    end: int | None = None
+    slack: int = 0
+    near: int = 0
+    _last: int = field(init=False)
+    _low: Mark | None = field(init=False, default=None)
+    _high: Mark | None = field(init=False, default=None)
+    _seen: set[int] = field(init=False, default_factory=set)
+    _step: int = field(init=False, default=1)
+    _guesses: int = field(init=False, default=0)
 
-    def __init__(
-        self,
-        entries: int,
-        *,
-        first: int,
-        start: int,
-        entered_ms: int,
-        sent_ms: int = 0,
-        end: int | None = None,
-        slack: int = 0,
-        near: int = 0,
-    ) -> None:
-        self._entries = entries
-        self._start = start
-        self._entered_ms = entered_ms
-        self._sent_ms = sent_ms
-        self._end = end
-        self._slack = slack
-        self._near = near
-        self._first = first
-        self._last = entries - 1
-        self._low: Mark | None = None
-        self._high: Mark | None = None
-        self._seen: set[int] = set()
-        self._step = 1
-        self._guesses = 0
+    def __post_init__(self) -> None:
+        self._last = self.entries - 1
 
     @property
     def is_before_all(self) -> bool:
@@ -124,102 +411,64 @@ class Hunt:
         return self._last < 0
 
     def next(self) -> int | None:
-        """Return the number of the entry to read next; None if the wanted entry is not in this partition."""
-        if self._first > self._last or all(number in self._seen for number in range(self._first, self._last + 1)):
+        """Return the number of the entry to read next; None if the wanted entry is not here."""
+        if self.first > self._last or all(number in self._seen for number in range(self.first, self._last + 1)):
             return self._neighbour()
-        return self._free(min(max(self._guess(), self._first), self._last))
+        return self._free(min(max(self._guess(), self.first), self._last))
 
     def saw(self, mark: Mark, side: int) -> None:
-        """Record an entry that was read.
-
-        Args:
-            mark: The entry.
-            side: -1 if its timers entered before the wanted timer, 1 if after, 0 if unknown.
-        """
+        """Record an entry: -1 if its timers entered before the wanted timer, 1 if after, 0 if unknown."""
         self._seen.add(mark.number)
-        if side < 0 and mark.number >= self._first:
-            self._first, self._low = mark.number + 1, mark
+        if side < 0 and mark.number >= self.first:
+            self.first, self._low = mark.number + 1, mark
         elif side > 0 and mark.number <= self._last:
             self._last, self._high = mark.number - 1, mark
 
     def _guess(self) -> int:
         low, high = self._low, self._high
         if low is None and high is None:
-            return self._start
+            return self.start
         self._step *= 2
         if low is None or high is None:
             mark = low or high
             assert mark is not None
             if mark.ahead:
                 return mark.number + mark.ahead
-            if mark is low and self._end is not None and self._end > mark.number:
-                return self._end
+            if mark is low and self.end is not None and self.end > mark.number:
+                return self.end
             return mark.number + self._step // 2 * (1 if mark is low else -1)
         for mark in (low, high):
             if mark.ahead and low.number < mark.number + mark.ahead < high.number:
                 return mark.number + mark.ahead
         self._guesses += 1
-        at_ms, low_ms, high_ms = self._entered_ms, low.entered_ms, high.entered_ms
+        at_ms, low_ms, high_ms = self.entered_ms, low.entered_ms, high.entered_ms
         if low_ms == high_ms:  # as with all timers of a slot, which keep the order of their sends
-            at_ms, low_ms, high_ms = self._sent_ms, low.sent_ms, high.sent_ms
+            at_ms, low_ms, high_ms = self.sent_ms, low.sent_ms, high.sent_ms
         if (self._guesses > GUESSES and self._guesses % 2) or not low_ms <= at_ms <= high_ms or low_ms == high_ms:
             return (low.number + high.number) // 2
         return low.number + round((at_ms - low_ms) / (high_ms - low_ms) * (high.number - low.number))
 
     def _free(self, guess: int) -> int:
         """Return the nearest unread number in the bracket, preferring later numbers."""
-        for distance in range(self._last - self._first + 1):
+        for distance in range(self._last - self.first + 1):
             for number in (guess + distance, guess - distance):
-                if self._first <= number <= self._last and number not in self._seen:
+                if self.first <= number <= self._last and number not in self._seen:
                     return number
         raise AssertionError("somebody asked for a free one where there is none")
 
     def _neighbour(self) -> int | None:
         high = self._high
-        if self._near and high is not None and high.entered_ms - self._entered_ms <= CLOSE_MS:
-            self._near -= 1
-        elif self._slack:
-            self._slack -= 1
+        if self.near and high is not None and high.entered_ms - self.entered_ms <= CLOSE_MS:
+            self.near -= 1
+        elif self.slack:
+            self.slack -= 1
         else:
             return None
-        for distance in range(self._entries):
-            for number in (self._first + distance, self._first - 1 - distance):
-                if 0 <= number < self._entries and number not in self._seen:
+        for distance in range(self.entries):
+            for number in (self.first + distance, self.first - 1 - distance):
+                if 0 <= number < self.entries and number not in self._seen:
                     return number
         return None
-
-
-def kept_back(
-    reading: Reading, names: Names, due: Sighting, number: int, is_spent: Callable[[], bool]
-) -> Iterator[tuple[State, Sighting]]:
-    """Yield unacknowledged copies in the retry and parked topics of the subscriptions that acknowledged the timer.
-
-    Args:
-        reading: Reads the broker, and counts the reads.
-        names: Names of the plan.
-        due: The timer in its due topic.
-        number: Number of the partition.
-        is_spent: Called before each read; returns True when no more reads are allowed.
-    """
-    for name in due.done_by:
-        for state, topic, reader in (
-            (State.PARKED, names.parked(name), PARKED_SUBSCRIPTION),
-            (State.RETRYING, names.retry(name), name),
-        ):
-            partition = reading.partition(names.part(topic, number))
-            if partition is None:
-                continue
-            first = reading.start(partition, due.published_ms)
-            for position in map(partition.position_of, range(first, partition.entries)):
-                if partition.acknowledged_by(position, reader):
-                    continue
-                if is_spent():
-                    return
-                seen = reading.entry(partition, position)
-                for one in () if seen is None else seen.timers:
-                    if one.timer_id == due.envelope.timer_id and one.generation >= due.envelope.generation:
-                        assert seen is not None
-                        yield state, Sighting.of(partition, seen, one, (reader,))
 
 
 DEFAULT_MAX_READS = 500
@@ -268,8 +517,7 @@ def whereis(
     return _Search(admin, plan, wanted, max_reads, cancellations).run()
 
 
-@dataclass(slots=True)
-class _Outcome:
+class _Outcome(NamedTuple):
     """Result for a partition: the entry, or whether all stored entries entered later."""
 
     sighting: Sighting | None
@@ -374,7 +622,7 @@ class _Search:
         for entry in range(self._reading.start(partition, entered_ms), partition.entries):
             if self._spent():
                 break
-            seen = self._reading.entry(partition, partition.position_of(entry))
+            seen = self._reading.entry(partition, entry)
             timers = () if seen is None else seen.timers
             envelope = next((one for one in timers if self._is_wanted(one, due)), None)
             if seen is not None and envelope is not None:
@@ -386,12 +634,7 @@ class _Search:
                     self._wanted = replace(self._wanted, sent=stop.entered)
                 found = self._sighting(stop, partition, seen, envelope), stop
                 break
-        reads = self._reading.cost.reads - before
-        self._searched.append(
-            Searched(
-                topic=partition.name, entered_ms=entered_ms, reads=reads, found=found is not None, is_before_all=False
-            )
-        )
+        self._note_searched(partition, entered_ms, before, is_found=found is not None)
         return found
 
     def _is_wanted(self, envelope: Envelope, due: Span) -> bool:
@@ -423,8 +666,7 @@ class _Search:
         cursor = partition.stats.cursors.get(RELAY_SUBSCRIPTION)
         if cursor is None:
             return False
-        mark = cursor.mark_delete
-        first_open = partition.number_of(EntryPosition(mark.ledger, mark.entry + 1))
+        first_open = partition.stored.number_after(cursor.mark_delete)
         return (
             first_open >= partition.entries
             or self._reading.start(partition, stop.entered.last_ms + ON_TIME_MS) <= first_open
@@ -446,12 +688,32 @@ class _Search:
     def _acknowledged(self, due: Sighting, partition: int) -> State:
         state = State.HANDLED
         if self._plan.keeps_back:
-            for kept, sighting in kept_back(self._reading, self._names, due, partition, self._spent):
+            for kept, sighting in self._kept_back(due, partition):
                 state = kept
                 self._sightings.append(sighting)
             if state is State.HANDLED and not isinstance(self._plan.scheme, Native | Calendar):
                 self._reason = PUT_OFF
         return state
+
+    def _kept_back(self, due: Sighting, number: int) -> Iterator[tuple[State, Sighting]]:
+        """Yield unacknowledged copies in retry and parked topics of the subscriptions that acknowledged the timer."""
+        for name, is_parked in product(due.done_by, (True, False)):
+            topic = self._names.parked(name) if is_parked else self._names.retry(name)
+            reader = PARKED_SUBSCRIPTION if is_parked else name
+            partition = self._reading.partition(self._names.part(topic, number))
+            if partition is None:
+                continue
+            for entry in range(self._reading.start(partition, due.published_ms), partition.entries):
+                if partition.acknowledged_by(partition.stored.place(entry).position, reader):
+                    continue
+                if self._spent():
+                    return
+                seen = self._reading.entry(partition, entry)
+                for one in () if seen is None else seen.timers:
+                    if one.timer_id == due.envelope.timer_id and one.generation >= due.envelope.generation:
+                        assert seen is not None
+                        state = State.PARKED if is_parked else State.RETRYING
+                        yield state, Sighting.of(partition, seen, one, (reader,))
 
     def _next_copy(self, earlier: Envelope, stop: Stop, partition: int) -> tuple[Sighting, Stop] | None:
         due = Span(earlier.due_ms, earlier.due_ms)
@@ -477,20 +739,13 @@ class _Search:
         self._removed |= stop.is_due and outcome.is_before_all and stop.due.first_ms <= self._now_ms
 
     def _look(self, stop: Stop, number: int, slack: int, earlier: Envelope | None = None) -> _Outcome:
-        reading, before = self._reading, self._reading.cost.reads
-        partition = reading.partition(self._names.part(stop.topic, number))
+        before = self._reading.cost.reads
+        partition = self._reading.partition(self._names.part(stop.topic, number))
         if partition is None:
             return _Outcome(None)
         found, is_before_all = self._hunted(stop, partition, slack, earlier)
-        self._searched.append(
-            Searched(
-                topic=partition.name,
-                entered_ms=stop.entered.first_ms,
-                reads=reading.cost.reads - before,
-                found=found is not None,
-                is_before_all=is_before_all,
-            )
-        )
+        entered_ms, is_found = stop.entered.first_ms, found is not None
+        self._note_searched(partition, entered_ms, before, is_found=is_found, is_before_all=is_before_all)
         return _Outcome(found, is_before_all)
 
     def _hunted(
@@ -514,7 +769,7 @@ class _Search:
         )
         strangers = 0
         while (chosen := hunt.next()) is not None and not self._spent():
-            seen = reading.entry(partition, partition.position_of(chosen))
+            seen = reading.entry(partition, chosen)
             if seen is None:
                 hunt.saw(Mark(chosen, 0), 0)
                 continue
@@ -573,7 +828,7 @@ class _Search:
         for number in reversed(range(partition.entries)):
             if self._spent():
                 break
-            seen = self._reading.entry(partition, partition.position_of(number), is_dead=True)
+            seen = self._reading.entry(partition, number, is_dead=True)
             if seen is None:
                 continue
             for envelope, reason in zip(seen.timers, seen.reasons, strict=True):
@@ -581,16 +836,18 @@ class _Search:
                     self._reason = reason
                     self._sightings.append(Sighting.of(partition, seen, envelope, (DEAD_LETTER_SUBSCRIPTION,)))
                     return State.DEAD
+        self._note_searched(partition, 0, before, is_found=False)
+        return None
+
+    def _note_searched(
+        self, partition: Partition, entered_ms: int, before: int, *, is_found: bool, is_before_all: bool = False
+    ) -> None:
+        reads = self._reading.cost.reads - before
         self._searched.append(
             Searched(
-                topic=partition.name,
-                entered_ms=0,
-                reads=self._reading.cost.reads - before,
-                found=False,
-                is_before_all=False,
+                topic=partition.name, entered_ms=entered_ms, reads=reads, found=is_found, is_before_all=is_before_all
             )
         )
-        return None
 
     def _spent(self) -> bool:
         """Return whether no more reads are allowed; called before each read, so that a finished search is complete."""

@@ -8,24 +8,107 @@ its letter names its position.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Generator
+from contextlib import closing
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, NamedTuple
 
 import pulsar
 
-from timewheel.client.dead_letters import DEAD_AT, DEAD_FROM, DEAD_PART, DEAD_REASON, without_notes
-from timewheel.client.native import carry
+from timewheel.client.dead_letters import (
+    DEAD_AT,
+    DEAD_ENCRYPTION,
+    DEAD_FROM,
+    DEAD_PART,
+    DEAD_REASON,
+    DEAD_SCHEMA,
+    in_parts,
+    without_notes,
+)
+from timewheel.client.native import (
+    NO_SCHEMA,
+    carry,
+    decryption_failed,
+    encryption_of,
+    first_chunk_of,
+    schema_version_of,
+)
 from timewheel.client.positions import Position
-from timewheel.client.set_aside import in_parts
 from timewheel.core.envelope import ID_PROPERTY
 from timewheel.events import RelayDeadLetter
-from timewheel.relay.driver.confirmations import Confirmations
-from timewheel.relay.driver.endings import dead_letter_properties
-from timewheel.relay.driver.handle import Handle
-from timewheel.relay.driver.holes import inspect
-from timewheel.relay.driver.hop_producers import HopProducers
-from timewheel.relay.driver.source import Source, Tools
-from timewheel.relay.machine.order import Spot
+from timewheel.relay.driver.hop_producers import Confirmations, HopProducers
+from timewheel.relay.driver.source import Handle, Source, Tools
+from timewheel.relay.machine.order import Spot, begins_ledger, follows, is_hidden
+
+READ_TIMEOUT_MS = 5_000
+READ_AHEAD = 10
+"""Entries; with 1 the client's reader discards its start message, requests no other, and waits for ever."""
+
+
+class Seen(NamedTuple):
+    """The first readable message behind a position, acknowledged or not; and whether the client hides one before it."""
+
+    position: Position
+    is_hidden: bool
+
+
+def inspect(client: Any, topic: str, after: Spot, before: Position, waits_on: Callable[[int], bool]) -> Seen:
+    """Return the first readable message behind a position. Later positions are met later, or were acknowledged.
+
+    A relay meets a jump over processed positions when it was frozen and resumes, or when an operator has skipped its
+    topic forward; and a broker may deliver out of order when consumers change (see `Beginning`). All these messages can
+    be read, and a new subscription that makes sure of its beginning continues correctly. Messages that cannot be read
+    are those that the client hides (broker-facts: holes-in-positions).
+
+    A message must be there, since the caller has received a later position. So silence is no answer: it means a broker
+    that was killed or is slow, or a client that passes over very many entries, and must not count as a hole. After each
+    `READ_TIMEOUT_MS` of silence ``waits_on`` decides by their number whether to wait longer; else `pulsar.Timeout`.
+    """
+    with closing(_read_from(client, topic, after.position, waits_on)) as places:
+        first, found = next((first, found) for first, found in places if found > after.position)
+    is_gone = (
+        not follows(after, first)
+        and begins_ledger(after, first)
+        and _is_trimmed(client, topic, after.position, waits_on)
+    )
+    return Seen(found, is_hidden(after, before, first, found, is_gone=is_gone))
+
+
+def _is_trimmed(client: Any, topic: str, position: Position, waits_on: Callable[[int], bool]) -> bool:
+    """True if the ledger of a position is gone: then all its messages are acknowledged, or were skipped or expired."""
+    entry = position._replace(batch_index=-1)
+    with closing(_read_from(client, topic, entry, waits_on, inclusive=True)) as places:
+        return next(places)[1].ledger > position.ledger
+
+
+def _read_from(
+    client: Any, topic: str, start: Position, waits_on: Callable[[int], bool], *, inclusive: bool = False
+) -> Generator[tuple[Position, Position]]:
+    """Yield the position at which each message begins, and its own position; the two differ for a chunked message."""
+    ledger, entry, index = start
+    reader = client.create_reader(
+        topic,
+        pulsar.MessageId(-1, ledger, entry, index),
+        receiver_queue_size=READ_AHEAD,
+        start_message_id_inclusive=inclusive,
+        crypto_failure_action=pulsar.ConsumerCryptoFailureAction.CONSUME,
+    )
+    silences = 0
+    try:
+        while True:
+            try:
+                message_id = reader.read_next(READ_TIMEOUT_MS).message_id()
+            except pulsar.Timeout:
+                silences += 1
+                if waits_on(silences):
+                    continue
+                raise
+            position = Position.of(message_id)
+            yield first_chunk_of(message_id) or position, position
+    finally:
+        reader.close()
+
 
 HIDDEN = (
     "hidden by the client: a payload that does not open, a part of a message whose other parts are missing, or a "
@@ -41,6 +124,7 @@ MAX_VERDICTS = 10_000
 """More than can be under way; beyond it the oldest are forgotten, and met again."""
 MAX_SILENT_LOOKS = 8
 """The longest look waits for 21 minutes, in which a client passes over millions of entries."""
+MAX_REASON_CHARS = 500
 MAX_JUMPS = 10
 """Jumps in a row, each met by a new subscription that was sure of its beginning."""
 
@@ -57,12 +141,7 @@ def refusal(failure: str) -> str:
 
 
 class Verdict(NamedTuple):
-    """The outcome of a message.
-
-    Args:
-        reason: The reason why it is a dead letter, as a sentence.
-        refusals: Number of times that its letter was refused.
-    """
+    """The reason why a message is a dead letter, and the number of times that its letter was refused."""
 
     reason: str
     refusals: int = 0
@@ -70,8 +149,6 @@ class Verdict(NamedTuple):
 
 class Verdicts:
     """The verdicts of a partition; for one thread at a time."""
-
-    __slots__ = ("_hidden", "_jump", "_jumps", "_suspect", "given", "silent_looks")
 
     def __init__(self) -> None:
         self._suspect: Position | None = None
@@ -111,9 +188,8 @@ class Verdicts:
     def jumps_again(self, after: Position, before: Position) -> bool:
         """Record that the broker left out readable messages between the two positions.
 
-        Returns:
-            True if this happened too often in a row to try again: another client has acknowledged exactly those
-                messages.
+        Return whether this happened too often in a row to try again: another client has acknowledged exactly those
+        messages.
         """
         self._jumps = self._jumps + 1 if self._jump == (after, before) else 1
         self._jump = after, before
@@ -134,54 +210,33 @@ class _DeadLetter(NamedTuple):
     verdict: Verdict
 
 
+@dataclass
 class DeadLetterWriter:
-    """The dead letters of a subscription.
+    """The dead letters of a subscription."""
 
-    Args:
-        source: The source partition.
-        tools: The relay's tools.
-        hops: Opens producers.
-        confirmations: Receive the outcome of each letter.
-        verdicts: The partition's verdicts.
-        handle: The partition's handle.
-    """
-
-    __slots__ = ("_confirmations", "_handle", "_hops", "_source", "_tools", "_under_way", "_verdicts")
-
-    def __init__(
-        self,
-        source: Source,
-        tools: Tools,
-        hops: HopProducers,
-        confirmations: Confirmations,
-        verdicts: Verdicts,
-        handle: Handle,
-    ) -> None:
-        self._source = source
-        self._tools = tools
-        self._hops = hops
-        self._confirmations = confirmations
-        self._verdicts = verdicts
-        self._handle = handle
-        self._under_way: dict[int, _DeadLetter] = {}
+    _source: Source
+    _tools: Tools
+    _hops: HopProducers
+    _confirmations: Confirmations
+    _verdicts: Verdicts
+    _handle: Handle
+    _under_way: dict[int, _DeadLetter] = field(default_factory=dict, init=False)
 
     def put(
         self, ordinal: int, message: Any, properties: dict[str, str], reason: str, position: Position, *, large: bool
     ) -> None:
-        """Publish a dead letter.
-
-        Args:
-            ordinal: Ordinal of the command, for its confirmation.
-            message: The message as it was received.
-            properties: Properties that replace its own.
-            reason: The reason, as a sentence.
-            position: Position of the message.
-            large: Whether it is sent alone and compressed.
-        """
+        """Publish a dead letter for a message as it was received; a large message is sent alone and compressed."""
         verdict = self._verdicts.given.get(position, Verdict(reason))
         self._under_way[ordinal] = _DeadLetter(position, properties.get(ID_PROPERTY), verdict)
         on_sent = partial(self._confirmations.on_batched, ordinal)
-        own = dead_letter_properties(message, verdict.reason, self._source.name, position.text)
+        version = schema_version_of(message)
+        own = {
+            DEAD_REASON: verdict.reason[:MAX_REASON_CHARS],
+            DEAD_FROM: self._source.name,
+            DEAD_AT: position.text,
+            **({} if version == NO_SCHEMA else {DEAD_SCHEMA: str(version)}),
+            **({DEAD_ENCRYPTION: encryption_of(message)} if decryption_failed(message) else {}),
+        }
         properties = without_notes(properties)
         topic = self._tools.names.dead_letter
         if not verdict.refusals:
@@ -203,10 +258,6 @@ class DeadLetterWriter:
 
     def inspect(self, after: Spot, before: Position) -> Position:
         """Look for hidden messages between two positions; store a dead letter that names them before the relay goes on.
-
-        Args:
-            after: The message before.
-            before: Position of the message behind.
 
         Returns:
             The position up to which no message is missing that no dead letter names.

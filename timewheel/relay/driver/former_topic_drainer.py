@@ -13,12 +13,9 @@ import pulsar
 
 from timewheel.core.clock import wait_until
 from timewheel.core.errors import AdminError, TopologyError
-from timewheel.core.former_topics import FormerTopic
-from timewheel.core.topology import HoldingTopic
+from timewheel.core.topology import FormerTopic, HoldingTopic
 from timewheel.events import RelayDrainsFormerTopic, RelayFormerTopicsUnknown, RelayFormerTopicUnreadable
-from timewheel.hooks import Event
-from timewheel.relay.driver.partition import Partition
-from timewheel.relay.driver.partition_workers import PartitionWorkers
+from timewheel.relay.driver.partition import Partition, PartitionWorkers
 from timewheel.relay.driver.source import Tools
 
 LOOK_MS = 60_000
@@ -26,13 +23,9 @@ LOOK_MS = 60_000
 
 
 class FormerTopicDrainer:
-    """A thread that searches, and a crew for each search that found new topics.
+    """A thread that searches, and workers for each search that found new topics.
 
-    Args:
-        look: Lists the topics of earlier plans.
-        partitions_of: Makes the partitions of a holding topic; raises `TopologyError` if the plan's topics cannot take
-            its timers.
-        tools: The relay's tools.
+    ``partitions_of`` raises `TopologyError` if the plan's topics cannot take the timers of a topic.
     """
 
     def __init__(
@@ -77,7 +70,6 @@ class FormerTopicDrainer:
             workers.stop(drain_ms)
 
     def join(self, timeout_ms: int) -> None:
-        """Wait for all threads."""
         if self._thread.ident is not None:
             self._tools.clock.join(self._thread, timeout_ms)
         for workers in self._workers_of:
@@ -115,9 +107,7 @@ class FormerTopicDrainer:
                 continue
             try:
                 partitions += self._partitions_of(topic.holding)
-            except TopologyError as error:
-                self._report_unreadable(topic, str(error))
-            except pulsar.PulsarException as error:
+            except (TopologyError, pulsar.PulsarException) as error:
                 self._report_unreadable(topic, str(error))  # tried again in a minute
             else:
                 topics.append(topic)
@@ -132,20 +122,17 @@ class FormerTopicDrainer:
         for topic in topics:
             self._drained_by[topic.name] = workers
             self._unreadable -= {topic.name}
-            self._emit(RelayDrainsFormerTopic(topic=topic.name, backlog=topic.backlog))
+            self._tools.hooks.emit(RelayDrainsFormerTopic(topic=topic.name, backlog=topic.backlog))
 
     def _report_unreadable(self, topic: FormerTopic, reason: str) -> None:
         if topic.name not in self._unreadable:
             self._unreadable |= {topic.name}
-            self._emit(RelayFormerTopicUnreadable(topic=topic.name, backlog=topic.backlog, reason=reason))
+            self._tools.hooks.emit(RelayFormerTopicUnreadable(topic=topic.name, backlog=topic.backlog, reason=reason))
 
     def _report_no_answer(self, reason: str) -> None:
         if self._answers:
-            self._emit(RelayFormerTopicsUnknown(due_topic=self._tools.router.plan.due_topic, reason=reason))
+            self._tools.hooks.emit(RelayFormerTopicsUnknown(due_topic=self._tools.router.plan.due_topic, reason=reason))
         self._answers = False
-
-    def _emit(self, event: Event) -> None:
-        self._tools.hooks.emit(event)
 
     def _run(self) -> None:
         while True:

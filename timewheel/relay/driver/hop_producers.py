@@ -1,4 +1,4 @@
-"""The producers of a source partition: named producers for hops, unnamed producers for all other messages.
+"""The producers of a source partition, the hops that leave in groups, and the outcomes of all sends.
 
 A named producer is the lease of its hops (broker-facts: named-producers): its name contains source and destination, so
 only one relay at a time can have it, and the broker drops duplicates of its messages. Any client that may send to the
@@ -10,21 +10,25 @@ names-held-by-others).
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any, Final, Literal, Self
+from functools import partial
+from typing import Any, Final, Literal, NamedTuple, Self
 
 import pulsar
 
-from timewheel.client.native import NO_SCHEMA
-from timewheel.client.own_numbers import own_numbers
+from timewheel.client.native import NO_SCHEMA, carry, flush_soon
 from timewheel.client.positions import Position
-from timewheel.client.results import Outcome, outcome_of_error
-from timewheel.client.schema_versions import Schemas
+from timewheel.client.results import SEEN_BEFORE, Outcome, is_of_message, outcome_of_error
+from timewheel.client.schemas import Schemas
+from timewheel.client.surface import own_numbers
+from timewheel.core.clock import Clock
+from timewheel.core.grouping import GROUP_BYTES, GROUP_MESSAGES
 from timewheel.core.names import Names, partition_topic
 from timewheel.events import RelayNumbersUsedUp
-from timewheel.relay.driver.source import Source, Tools
-from timewheel.relay.machine.held_names import HeldNames
+from timewheel.relay.driver.source import Handle, HeldNames, Source, Tools
+from timewheel.relay.machine.interface import NEVER
 from timewheel.relay.machine.order import highest_number, sequence_id
 
 MAX_PRODUCERS = 64
@@ -53,16 +57,11 @@ _UNBOUNDED: Final = {
 
 
 def producer_name(source: str, destination: str, version: int, fingerprint: str, label: str = "") -> str:
-    """Return the name of the producer for a kind of hop.
+    """Return the name of the producer from a source partition to a destination.
 
-    Args:
-        source: Full name of the holding topic's partition.
-        destination: Full name of the destination's partition, or of a destination without partitions.
-        version: The schema version in the source; -1 for none. Schemas are announced per producer, so each version has
-            its own sequence of numbers (broker-facts: named-producers).
-        fingerprint: Fingerprint of the routing. Under the name of another routing's producer the broker would drop a
-            new position as a duplicate (broker-facts: names-follow-routing).
-        label: Distinguishes other hops from the same source.
+    Schemas are announced per producer, so each schema version (-1 for none) has its own sequence of numbers
+    (broker-facts: named-producers). Under the name of another routing's producer the broker would drop a new position
+    as a duplicate (broker-facts: names-follow-routing).
     """
     return f"tw|{label}{_short(source)}|{_short(destination)}|{version}|{fingerprint}"
 
@@ -85,23 +84,6 @@ class HopProducers:
             client can be no relay.
         is_free: Called with a name that the broker has given.
     """
-
-    __slots__ = (
-        "_client",
-        "_fingerprint",
-        "_is_forged",
-        "_is_free",
-        "_is_strangers",
-        "_label",
-        "_leases",
-        "_marks",
-        "_names",
-        "_options",
-        "_partition",
-        "_producers",
-        "_schemas",
-        "_source",
-    )
 
     def __init__(
         self,
@@ -149,13 +131,8 @@ class HopProducers:
     ) -> Self:
         """Create the producers of a source partition from its relay's tools.
 
-        Args:
-            source: The partition.
-            tools: Its relay's tools.
-            held: Names that other clients hold, over all subscriptions of the partition.
-            head: Returns the position of the message that is forwarded now.
-            last: Returns the last position in the source, by a network request; called only where the mark is above the
-                head's number, as after a crash.
+        ``head`` returns the position of the message that is forwarded now, ``last`` the last position in the source by
+        a network request: only where the mark is above the head's number, as after a crash.
         """
 
         def is_forged(destination: str, mark: int) -> bool:
@@ -198,17 +175,11 @@ class HopProducers:
         leaves_plan: bool = False,
         large: bool = False,
     ) -> Any:
-        """Return the producer for this source's messages of a schema version to a destination, each sent alone.
+        """Return the producer for this source's messages of a schema version (-1: none) to a topic, each sent alone.
 
-        Args:
-            topic: Destination, without a partition suffix.
-            version: The schema version in the source; -1 for none.
-            named: Whether its sends carry sequence ids.
-            delayed: Whether the broker delays its messages, so that they cannot be batched.
-            leaves_plan: Whether it leaves the plan's routing, and so has another name (broker-facts:
-                names-follow-routing).
-            large: Whether its messages are compressed; it then has another name, since its numbers are a separate
-                sequence.
+        Messages that the broker delays cannot be batched. Hops that leave the plan's routing have another name
+        (broker-facts: names-follow-routing), and so have large messages, which are compressed: their numbers are a
+        separate sequence.
 
         Raises:
             LeaseHeld: Another client has that name.
@@ -222,17 +193,9 @@ class HopProducers:
         return self._open(key, self._names.part(topic, self._partition)) if producer is None else producer
 
     def for_groups(self, topic: str, version: int) -> tuple[Any, int]:
-        """Return the named producer for groups to a destination, and its mark.
+        """Return the named producer for groups to a topic, and its mark; raises as `to`.
 
         The mark is the highest sequence id that the broker had stored from it when it was opened; -1 for none.
-
-        Args:
-            topic: Destination, without a partition suffix.
-            version: The schema version in the source; -1 for none.
-
-        Raises:
-            LeaseHeld: Another client has that name.
-            PulsarException: The producer could not be opened.
         """
         key: _Key = (topic, version, "group", False)
         producer = self._producers.get(key)
@@ -262,11 +225,7 @@ class HopProducers:
             _close(producer)
 
     def look_up(self, version: int) -> None:
-        """Load a schema version from the source's registry, unless it is known.
-
-        Raises:
-            PulsarException: The version does not exist, or no answer came.
-        """
+        """Load a schema version from the source's registry; PulsarException: it does not exist, or no answer came."""
         self._schemas.producer_options(version)
 
     def _open(self, key: _Key, destination: str) -> Any:
@@ -329,3 +288,192 @@ def _close(producer: Any) -> None:
     # Already closed by a broken connection or with the client: its name is free either way.
     with suppress(pulsar.PulsarException):
         producer.close()
+
+
+class Member(NamedTuple):
+    """A message of a group as it was received, the properties that replace its own, and the bytes of both."""
+
+    ordinal: int
+    message: Any
+    properties: dict[str, str]
+    size: int
+
+
+class HopBatch:
+    """Messages for the same topic with the same schema version, sent as one entry.
+
+    The mark is the highest sequence id that the broker had stored from the named producer when it was opened.
+    """
+
+    def __init__(self, topic: str, version: int, producer: Any, mark: int) -> None:
+        self.topic = topic
+        self.version = version
+        self.producer = producer
+        self._mark = mark
+        self.members: list[Member] = []
+        self._size = 0
+        self.end = -1
+        """The sequence id of the last position."""
+
+    @property
+    def is_new(self) -> bool:
+        """True if the broker can have it from no earlier session."""
+        return self.end > self._mark
+
+    def takes(self, sequence_id: int, size: int) -> bool:
+        """True if another message may join: by the broker's mark, by count and by bytes."""
+        if not self.members:
+            return True
+        straddles = self.end <= self._mark < sequence_id
+        return not straddles and len(self.members) < GROUP_MESSAGES and self._size + size <= GROUP_BYTES
+
+    def add(self, member: Member, sequence_id: int) -> None:
+        """Append the next message."""
+        self.members.append(member)
+        self._size += member.size
+        self.end = sequence_id
+
+
+class HopBatches:
+    """The incomplete groups of a source partition; for a single thread (broker-facts: batched-hops).
+
+    A group is complete before its first message is handed to the client, since all its messages carry the number of its
+    last position: wherever a crash cuts, a position up to the broker's mark is stored, and a position above it is not.
+    Two cases must never occur: a group that straddles the mark as of the opening of the producer, and a group that the
+    client cuts in two. The code here prevents the first; the batch index of the last message reveals the second.
+    """
+
+    def __init__(self, hops: HopProducers, on_sent: Callable[[HopBatch, Any, Any], None]) -> None:
+        self._hops = hops
+        self._on_sent = on_sent
+        self._open: dict[tuple[str, int], HopBatch] = {}
+
+    def add(self, topic: str, version: int, sequence_id: int, member: Member) -> None:
+        """Add a message to the group of its destination and schema version; a full group is sent first; as `to`."""
+        key = topic, version
+        group = self._open.get(key)
+        if group is not None and not group.takes(sequence_id, member.size):
+            del self._open[key]
+            self._send(group)
+            group = None
+        if group is None:
+            producer, mark = self._hops.for_groups(topic, version)
+            group = self._open[key] = HopBatch(topic, version, producer, mark)
+        group.add(member, sequence_id)
+
+    def send(self) -> None:
+        groups, self._open = self._open, {}
+        for group in groups.values():
+            self._send(group)
+
+    def _send(self, group: HopBatch) -> None:
+        producer, end = group.producer, group.end
+        *others, last = group.members
+        # All messages of an entry have the same outcome: the last message reports it.
+        for member in others:
+            carry(producer, member.message, None, member.properties, sequence_id=end)
+        carry(producer, last.message, partial(self._on_sent, group), last.properties, sequence_id=end)
+        flush_soon(producer)
+
+
+HEARTBEAT_MS = 5_000
+"""The longest wait, so that a jump of the clock is noticed and the thread is known to live. Where hundreds of
+partitions hold a head, waking up is most of the cost of a relay at rest.
+"""
+
+
+class Confirmations:
+    """Outcomes of sends: a queue with one writer, the client's thread, and one reader, the partition's thread.
+
+    Its length is bounded by the sends under way. The condition of the handle wakes the reader.
+    """
+
+    def __init__(self, handle: Handle, clock: Clock) -> None:
+        self._handle = handle
+        self._clock = clock
+        self.outcomes: deque[tuple[int, str | None]] = deque()
+        """(ordinal, failure). Public, since checking its length directly costs a call less than a method."""
+        self.cut: deque[tuple[HopBatch, bool]] = deque()
+        """Groups not sent as one entry, each with whether the client refused it whole; else its outcome is unknown."""
+        self._wake_at = NEVER
+
+    def on_batched(self, ordinal: int, result: Any, message_id: Any) -> None:
+        """Do the work of `on_sent` for an unnamed producer, which may have put the message into a batch.
+
+        The first message of a batch counts as the entry.
+        """
+        if result.value or message_id.batch_index() <= 0 or message_id.ledger_id() < 0:
+            self.on_sent(ordinal, True, result, message_id)
+            return
+        self.outcomes.append((ordinal, None))
+        if len(self.outcomes) >= self._wake_at:
+            self._wake()
+
+    def on_sent(self, ordinal: int, is_new: bool, result: Any, message_id: Any) -> None:
+        """Record an outcome; new is a message that the broker can have from no earlier session.
+
+        Runs on the client's thread: never raises, and does next to nothing.
+        """
+        failure = None
+        if result.value:
+            failure = result.name
+        elif message_id.ledger_id() < 0:
+            if is_new:
+                failure = SEEN_BEFORE
+            else:
+                self._handle.counts.deduplicated += 1
+        else:
+            self._handle.counts.entries += 1
+        self.outcomes.append((ordinal, failure))
+        if failure is not None or len(self.outcomes) >= self._wake_at:
+            self._wake()
+
+    def on_group(self, group: HopBatch, result: Any, message_id: Any) -> None:
+        """Record the outcome of a group's last message; runs on the client's thread, like `on_sent`."""
+        members = group.members
+        failure = None
+        refused = bool(result.value) and is_of_message(result.name) and len(members) > 1
+        if refused or (not result.value and message_id.batch_index() != len(members) - 1):
+            self.cut.append((group, refused))
+            self._wake()
+            return
+        if result.value:
+            failure = result.name
+        elif message_id.ledger_id() < 0:
+            if group.is_new:
+                failure = SEEN_BEFORE
+            else:
+                self._handle.counts.deduplicated += len(members)
+        else:
+            self._handle.counts.entries += 1
+        self.outcomes.extend((member.ordinal, failure) for member in members)
+        if failure is not None or len(self.outcomes) >= self._wake_at:
+            self._wake()
+
+    def _wake(self) -> None:
+        with self._handle.changed:
+            self._handle.changed.notify_all()
+
+    def wait(self, timeout_ms: int, *, wake_at: int, also_while_stopping: bool = False) -> None:
+        """Wait for ``wake_at`` outcomes, a stop, or the time; at most `HEARTBEAT_MS`."""
+        handle = self._handle
+        with handle.changed:
+            # The client's thread appends first and then reads _wake_at: either it sees this write, or we see its
+            # outcome.
+            self._wake_at = wake_at
+            if len(self.outcomes) < wake_at and not self.cut and (also_while_stopping or not handle.stopping):
+                self._clock.wait(handle.changed, min(max(timeout_ms, 0), HEARTBEAT_MS))
+            self._wake_at = NEVER
+        handle.beat()
+
+    def take(self) -> tuple[list[int], list[tuple[int, str]]]:
+        """Return the ordinals confirmed by now, and the ordinals that are not stored, each with its failure."""
+        ordinals: list[int] = []
+        failures: list[tuple[int, str]] = []
+        for _ in range(len(self.outcomes)):
+            ordinal, failure = self.outcomes.popleft()
+            if failure is None:
+                ordinals.append(ordinal)
+            else:
+                failures.append((ordinal, failure))
+        return ordinals, failures

@@ -14,32 +14,38 @@ from typing import Any
 
 import pulsar
 
-from timewheel.client.connection_watch import ConnectionWatch
+from timewheel.client.hooks import ConnectionWatch
 from timewheel.client.native import (
     NO_SCHEMA,
+    Entries,
     carry,
     properties_size,
     size_of,
 )
 from timewheel.client.positions import Position
 from timewheel.client.results import is_of_message
-from timewheel.client.schema_versions import SCHEMA_REFUSALS
+from timewheel.client.schemas import SCHEMA_REFUSALS
 from timewheel.core.clock import pause
 from timewheel.core.envelope import PROBE_PROPERTY, TIMER_PROPERTY, Envelope
-from timewheel.core.grouping import LARGE_BYTES, LARGEST_BATCH
+from timewheel.core.grouping import GROUP_BYTES, GROUP_MESSAGES, LARGE_BYTES, LARGEST_BATCH
+from timewheel.core.ids import place_id
 from timewheel.core.names import DRAINS_PROPERTY, RELAY_SUBSCRIPTION
+from timewheel.core.plan import Plan
 from timewheel.core.steps import hop_bound
 from timewheel.events import RelayBatchSplit, RelayHopsBeyondPlan, RelayWaitsForLease
-from timewheel.relay.driver.confirmations import Confirmations
 from timewheel.relay.driver.dead_letter_writer import DeadLetterWriter, Verdicts, refusal
-from timewheel.relay.driver.endings import HoleFound, SessionFailed
-from timewheel.relay.driver.handle import Handle, PartitionState
-from timewheel.relay.driver.hop_batches import HopBatch, HopBatches, Member
-from timewheel.relay.driver.hop_producers import HopProducers, LeaseHeld
-from timewheel.relay.driver.prefetch import Prefetch
-from timewheel.relay.driver.reader import Reader
-from timewheel.relay.driver.source import Source, Tools, consumer_name
-from timewheel.relay.machine.commands import (
+from timewheel.relay.driver.hop_producers import Confirmations, HopBatch, HopBatches, HopProducers, LeaseHeld, Member
+from timewheel.relay.driver.source import (
+    Handle,
+    HoleFound,
+    Memory,
+    PartitionState,
+    SessionFailed,
+    Source,
+    Tools,
+    consumer_name,
+)
+from timewheel.relay.machine.interface import (
     PROBED,
     RECEIVE,
     Acknowledge,
@@ -50,16 +56,118 @@ from timewheel.relay.machine.commands import (
     Forward,
     GiveBack,
     Leave,
+    Machine,
     PutProbe,
     Receive,
     Refile,
     SendGroups,
+    State,
     Stop,
     StoreDeadLetter,
     Wait,
 )
-from timewheel.relay.machine.interface import Machine
-from timewheel.relay.machine.states import State
+from timewheel.relay.machine.readings import Reading, Unreadable, judged, of_large_batch, taken_in
+
+_ENCRYPTED = Unreadable("it is encrypted, and a relay has no key: producers of a plan do not encrypt")
+
+
+class Reader:
+    """Reads each message once: a timer, or the reason why it is none. No later code can fail on its content.
+
+    After a read, ``entry`` and ``properties`` are those of that message; properties that cannot be read are empty.
+    """
+
+    def __init__(self, source: Source, plan: Plan, verdicts: Verdicts) -> None:
+        self._source = source
+        self._plan = plan
+        self._verdicts = verdicts.given
+        self.entry = Entries()
+        self.properties: dict[str, str] = {}
+
+    def read(self, position: Position, message: Any, message_id: Any) -> Reading:
+        self.properties = {}
+        verdict = self._verdicts.get(position) if self._verdicts else None
+        try:
+            self.entry.see(position, message, message_id)
+            whole = of_large_batch(position.batch_index, self.entry.batch_size)
+            if whole is not None:
+                return whole
+            self.properties = properties = message.properties()
+            if verdict is None:
+                return _ENCRYPTED if self.entry.is_encrypted else self._judged(message, position, properties)
+        except UnicodeDecodeError as error:
+            return Unreadable(f"a property is no UTF-8, and is lost here with all others: {error.object!r:.100}")
+        except Exception:
+            if verdict is None:
+                raise
+        return Unreadable(verdict.reason)
+
+    def _judged(self, message: Any, position: Position, properties: dict[str, str]) -> Reading:
+        source, plan = self._source, self._plan
+        if not source.is_intake:
+            return judged(properties)
+        # Most timers in the intake were moved by a shadow, and have an id.
+        own_id = "" if TIMER_PROPERTY in properties else place_id(source.name, *position)
+        return taken_in(properties, message.publish_timestamp(), own_id, plan)
+
+
+RELAY_HELD_ENTRIES = 16
+"""Entries, not messages: a thousand of them may be a million messages (broker-facts: queues-count-entries). Where hops
+come from hops an entry is one message, and each refill of half the queue waits for the broker: 16 forward a third
+more than 8.
+"""
+BROKER_HELD_ENTRIES = 200
+"""Clients batch no delayed messages: an entry is a message. Messages that wait here unacknowledged are gaps at most."""
+MESSAGE_BYTES = 1_200
+"""The client's memory for a message besides its payload (broker-facts: windows-in-bytes)."""
+GROUP_ENTRY_BYTES = GROUP_BYTES + GROUP_MESSAGES * MESSAGE_BYTES
+BROKER_HELD_BYTES = 64 << 10
+"""Expected size of an entry, until a larger entry is met."""
+
+
+class Prefetch:
+    """The receiver queue of a partition's sessions, in entries, by the size of the entries met; for its thread."""
+
+    def __init__(self, memory: Memory, *, by_broker: bool) -> None:
+        self._memory = memory
+        self._most = BROKER_HELD_ENTRIES if by_broker else RELAY_HELD_ENTRIES
+        self._largest_bytes = BROKER_HELD_BYTES if by_broker else GROUP_ENTRY_BYTES
+        self._entry_bytes = self._uncounted = 0
+        self.entries = self._most
+        """Queue length for the session's consumer."""
+
+    def begin(self) -> None:
+        self._entry_bytes = self._uncounted = 0
+        self.entries = self._memory.queue_entries(self._largest_bytes, self._most)
+
+    def met(self, batch_index: int, batch_size: int, size: int, uncounted: int = 0) -> bool:
+        """Record the size of a received message.
+
+        Args:
+            batch_index: Its index in its entry; 0 or less for the first.
+            batch_size: Number of messages in its entry; 0 if it is unbatched, or unknown to the client.
+            size: Bytes of payload and properties.
+            uncounted: Messages of its entry that the broker counts as sent, and the client does not count as received
+                (`timewheel.client.native.uncounted_of`).
+
+        Returns:
+            True if the queue is too long for such entries, so that another session should begin with a shorter queue.
+        """
+        self._uncounted += uncounted
+        self._entry_bytes = size if batch_index <= 0 else self._entry_bytes + size
+        entry_bytes = self._entry_bytes + MESSAGE_BYTES * max(batch_size, batch_index + 1, 1)
+        if entry_bytes <= self._largest_bytes:
+            return False
+        # The rest of a batch is not known yet. Sessions that end inside a batch must be few: each receives all of it
+        # again.
+        self._largest_bytes = max(entry_bytes, 2 * self._largest_bytes) if batch_index >= 0 else entry_bytes
+        return self._memory.queue_entries(self._largest_bytes, self._most) < self.entries
+
+    @property
+    def is_spent(self) -> bool:
+        """True if the broker may send no more: a consumer renews permits when half of its queue is received."""
+        return 2 * self._uncounted >= self.entries
+
 
 QUIET_MS = 100
 """Time without a receive before the broker is asked for redelivery: the client's queue fills, its permits are used up,
@@ -73,14 +181,6 @@ _SHOWN = {State.HOLDING: PartitionState.HOLDING, State.WAITING_FOR_LEASE: Partit
 
 class Session:
     """A single subscription.
-
-    Args:
-        source: The partition to read.
-        tools: The relay's tools.
-        handle: State shared with others.
-        verdicts: The partition's verdicts.
-        machine: A new machine, which decides.
-        prefetch: Length of the client's receiver queue.
 
     Attributes:
         begins_anew: Whether it ends to be followed by another session at once: the entries are larger than expected, so
@@ -300,7 +400,8 @@ class Session:
         alone = None
         try:
             if command.in_group:
-                self._join(command)
+                member = Member(command.ordinal, self._message, self._properties, self._size)
+                self._groups.add(command.topic, self._entry.schema_version, command.sequence_id, member)
             else:
                 alone = self._hops.to(
                     command.topic,
@@ -323,19 +424,13 @@ class Session:
         # properties.
         self._properties[TIMER_PROPERTY] = envelope.line()
         if alone is not None:
-            self._send(alone, command)
+            confirmations, number = self._confirmations, command.sequence_id
+            on_sent = partial(confirmations.on_sent, command.ordinal, self._hops.is_new(alone, number))
+            if command.batches:
+                on_sent = partial(confirmations.on_batched, command.ordinal)
+            at_ms = command.deliver_at_ms
+            carry(alone, self._message, on_sent, self._properties, deliver_at_ms=at_ms, sequence_id=number)
         return RECEIVE
-
-    def _join(self, command: Forward) -> None:
-        member = Member(command.ordinal, self._message, self._properties, self._size)
-        self._groups.add(command.topic, self._entry.schema_version, command.sequence_id, member)
-
-    def _send(self, producer: Any, command: Forward) -> None:
-        told, at_ms, number = self._confirmations, command.deliver_at_ms, command.sequence_id
-        on_sent = partial(told.on_sent, command.ordinal, self._hops.is_new(producer, number))
-        if command.batches:
-            on_sent = partial(told.on_batched, command.ordinal)
-        carry(producer, self._message, on_sent, self._properties, deliver_at_ms=at_ms, sequence_id=number)
 
     def _send_singly(self, group: HopBatch, *, refused: bool) -> None:
         """Send the messages of a group by the late lane: the client refused it as one entry, or cut it in two.

@@ -14,10 +14,11 @@ from typing import Any, Literal, NamedTuple
 
 from timewheel.client.positions import Position
 from timewheel.core.envelope import Envelope
+from timewheel.core.limits import OutOfOrder
 from timewheel.core.next_hop import Drop, NextHop, ToDeadLetter
-from timewheel.core.out_of_order import OutOfOrder
 from timewheel.core.rng import Random
-from timewheel.relay.machine.commands import (
+from timewheel.relay.machine.backoff import Silence
+from timewheel.relay.machine.interface import (
     AWAIT_MS,
     LEAVE,
     RECEIVE,
@@ -25,21 +26,16 @@ from timewheel.relay.machine.commands import (
     Acknowledge,
     AskAgain,
     Command,
+    Counts,
     Forward,
-    PassedOver,
-    Reading,
+    Machine,
     Refile,
+    State,
     StoreDeadLetter,
-    Unreadable,
     Wait,
-    why_dead,
 )
-from timewheel.relay.machine.counts import Counts
-from timewheel.relay.machine.interface import Machine
-from timewheel.relay.machine.order import NO_SEQUENCE_ID, Spot
-from timewheel.relay.machine.silence import Silence
-from timewheel.relay.machine.states import State
-from timewheel.relay.machine.window import WINDOW_BYTES
+from timewheel.relay.machine.order import NO_SEQUENCE_ID, WINDOW_BYTES, Spot
+from timewheel.relay.machine.readings import PassedOver, Reading, Unreadable, why_dead
 
 _ASK_AGAIN = AskAgain()
 
@@ -53,34 +49,7 @@ class _Message(NamedTuple):
 
 
 class BrokerHeld(Machine):
-    """A subscription of a partition.
-
-    Args:
-        next_hop: Decides hops.
-        out_of_order: Keeps the broker from starving a due topic.
-        window_limit: Maximum number of messages under way.
-        window_bytes: Their maximum bytes, except for a single message (broker-facts: windows-in-bytes).
-        counts: Counters to continue.
-        rng: Randomness for `Backoff`.
-
-    Attributes:
-        state: Its state: `RECEIVING`, `IDLE`, `CROWDED`, `DRAINING` or `LEFT`.
-    """
-
-    __slots__ = (
-        "_bytes",
-        "_counts",
-        "_head",
-        "_limit",
-        "_limit_bytes",
-        "_newest",
-        "_next_hop",
-        "_ordinal",
-        "_out_of_order",
-        "_silence",
-        "_under_way",
-        "state",
-    )
+    """A subscription of a partition; arguments as for `Forwarding`."""
 
     cumulative = False
     left = None
@@ -124,12 +93,10 @@ class BrokerHeld(Machine):
 
     @property
     def in_flight_bytes(self) -> int:
-        """Bytes of the messages in flight."""
         return self._bytes
 
     @property
     def newest_release_ms(self) -> int | None:
-        """The release time of the newest message, as in `Forwarding`."""
         reading = self._newest
         if not isinstance(reading, Envelope) or not (self._head or self._under_way):
             return None

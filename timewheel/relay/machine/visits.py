@@ -1,7 +1,5 @@
-"""Times at which the slots of a ring need their relay: from shortly before the release until the second sweep.
-
-Between two visits a slot only collects, so a wheel of many slots needs a thread for the few slots around now
-(broker-facts: slot-release-time, slot-sweep).
+"""Times at which the slots of a ring need their relay: from shortly before the release until the second sweep
+(broker-facts: slot-release-time, slot-sweep). In between a slot only collects, and needs no thread.
 """
 
 from __future__ import annotations
@@ -50,19 +48,13 @@ def _times(step: Step, release_ms: int) -> Times:
 
 
 class Visit(NamedTuple):
-    """The end and the sweeps of a visit. Immutable: a change makes another value.
-
-    Args:
-        leave_ms: Earliest time to leave, UTC milliseconds.
-        sweeps_ms: Times of the sweeps, ascending.
-    """
+    """The end and the ascending times of the sweeps of a visit, UTC milliseconds; it is never left before its end."""
 
     leave_ms: int
     sweeps_ms: tuple[int, ...] = ()
 
     @classmethod
     def at(cls, times: Times) -> Visit:
-        """Make a whole visit."""
         return cls(times.leave_ms, (times.release_ms, times.leave_ms))
 
     def prolonged(self, visit: Visit) -> Visit:
@@ -74,8 +66,6 @@ class Visit(NamedTuple):
 
 class Sweeps:
     """The sweeps of a visit that a session has begun; the next session, which knows none, begins them again."""
-
-    __slots__ = ("_begun_ms",)
 
     def __init__(self) -> None:
         self._begun_ms: int | None = None

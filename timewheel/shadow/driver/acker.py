@@ -1,73 +1,47 @@
-"""Acknowledges originals in the due topic, on every subscription, on behalf of consumers that do not notice it."""
+"""Acknowledges originals in the due topic, on every subscription, on behalf of consumers that do not notice it; and
+returns the journal's copies to the relay only after that.
+
+The relay is the same as for any holding topic. A received copy was read from the journal, so it is stored, and
+acknowledging its original loses no timer. And once the copy is sent on, the original can no longer reach a consumer.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
-from typing import Literal, NamedTuple, Protocol
+from collections import deque
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from typing import Any, Literal
+
+import pulsar
 
 from timewheel.broker.admin.stats import SHADOW_ACKER
-from timewheel.broker.protocol.acknowledging import EntryAcknowledger
-from timewheel.broker.protocol.command_types import SubscriptionType
+from timewheel.broker.protocol.commands import SubscriptionType
+from timewheel.broker.protocol.consumers import EntryAcknowledger
 from timewheel.broker.protocol.dialing import Dialer
-from timewheel.broker.protocol.errors import BrokerRefused, ConsumerLost
-from timewheel.client.positions import EntryPosition
+from timewheel.broker.protocol.errors import BinaryProtocolError, BrokerRefused, ConsumerLost
+from timewheel.client.native import size_of
+from timewheel.client.positions import EntryPosition, Position
+from timewheel.client.surface import ConsumerLike
 from timewheel.core.clock import Clock
+from timewheel.core.envelope import FROM_PROPERTY
+from timewheel.core.rng import Random
+from timewheel.relay.driver.source import Handle, SessionFailed
+from timewheel.relay.machine.backoff import Backoff
+from timewheel.shadow.driver.inspector import Subscription, TopicInspector
+from timewheel.shadow.machine.move_decider import moved_from
 
 JOIN_EVERY_MS = 500
-"""On Key_Shared a consumer is assigned keys while it is connected, and their messages wait meanwhile: so the striker
+"""On Key_Shared a consumer is assigned keys while it is connected, and their messages wait meanwhile: so the acker
 joins, acknowledges and leaves (broker-facts: acknowledging-for-others)."""
 KEEP_ALIVE_MS = 10_000
 _OTHER_TYPE = "different type"
 """The brokers' error text for a consumer whose type differs from the others'."""
 
 
-class Subscription(NamedTuple):
-    """A subscription of the due topic.
-
-    Args:
-        name: Its name.
-        joins: Whether a consumer without permits may stay in it: it is Shared, and has other consumers. Otherwise the
-            striker joins for moments only.
-        by_key: Whether it is Key_Shared; brokers refuse a consumer of another type. Without consumers: its type before.
-        delays: Whether brokers delay there. They do not on Exclusive and Failover: there an original is delivered when
-            it is sent, so there is no delivery to prevent, and no other consumer can join.
-    """
-
-    name: str
-    joins: bool
-    by_key: bool = False
-    delays: bool = True
-
-
-class KnowsSubscriptions(Protocol):
-    """The striker's view of subscriptions; a `TopicInspector` implements it."""
-
-    def subscriptions(self, part: str) -> Sequence[Subscription]:
-        """Return all subscriptions, as last seen."""
-        ...
-
-    def there_now(self, part: str) -> Collection[str] | None:
-        """Return the names of all current subscriptions; None: they are unknown."""
-        ...
-
-    def inspect_soon(self) -> None:
-        """Mark the last view as outdated."""
-        ...
-
-
 class OriginalAcker:
-    """Acknowledges entries in a partition of a due topic; for a single thread.
+    """Acknowledges entries of a partition, for a single thread; after an error the same ones again, without harm."""
 
-    Any error leaves it usable: the same entries are acknowledged again, which does no harm.
-
-    Args:
-        dialer: Knows the cluster.
-        part: Full name of the partition, or of a due topic without partitions.
-        inspector: Asked before each acknowledge.
-        clock: For pauses.
-    """
-
-    def __init__(self, dialer: Dialer, part: str, inspector: KnowsSubscriptions, clock: Clock) -> None:
+    def __init__(self, dialer: Dialer, part: str, inspector: TopicInspector, clock: Clock) -> None:
         self._dialer = dialer
         self.part = part
         self._inspector = inspector
@@ -83,35 +57,33 @@ class OriginalAcker:
         return max(self._visited_ms + JOIN_EVERY_MS - self._clock.monotonic_ms(), 0)
 
     def ack(self, positions: Sequence[EntryPosition]) -> None:
-        """Acknowledge these entries on every subscription that delays; returns when the broker has confirmed all.
-
-        Raises:
-            BinaryProtocolError: It has not confirmed some of them.
-        """
+        """Acknowledge on every subscription that delays; raises BinaryProtocolError if the broker has not confirmed."""
         self.ack_on(dict.fromkeys(self._delaying(), positions))
 
     def ack_on(self, wanted: Mapping[Subscription, Sequence[EntryPosition]]) -> None:
-        """Acknowledge the entries of each subscription.
-
-        Raises:
-            BinaryProtocolError: As for `ack`.
-        """
+        """Acknowledge the entries of each subscription; errors as for `ack`."""
         self._leave_what_is_not_joined()
         for subscription, positions in wanted.items():
+            name = subscription.name
             if not positions:
                 continue
             if subscription.joins:
-                self._acknowledge(subscription.name, positions)
-            else:
-                self._visit(subscription, positions)
+                member = self._joined.pop(name, None) or self._open(name, SubscriptionType.SHARED)
+                member.acknowledge(positions)  # an error has closed it
+                self._joined[name] = member
+                continue
+            member = self._open(name, SubscriptionType.KEY_SHARED if subscription.by_key else SubscriptionType.SHARED)
+            try:
+                member.acknowledge(positions)
+            except BaseException:
+                member.close()
+                raise
+            member.leave()
+            self._visited_ms = self._clock.monotonic_ms()
         self._called_ms = self._clock.monotonic_ms()
 
     def keep_alive(self) -> None:
-        """Keep connections alive; to be called every few seconds while no original is to be acknowledged.
-
-        Raises:
-            BinaryProtocolError: The topic was reloaded, or the connection is lost: acknowledgements may be forgotten.
-        """
+        """Keep connections alive, every few seconds; BinaryProtocolError: acknowledgements may be forgotten."""
         self._leave_what_is_not_joined()
         if self._clock.monotonic_ms() - self._called_ms < KEEP_ALIVE_MS:
             return
@@ -138,23 +110,6 @@ class OriginalAcker:
         for name in self._joined.keys() - joins:
             self._joined.pop(name).close()
 
-    def _acknowledge(self, name: str, positions: Sequence[EntryPosition]) -> None:
-        member = self._joined.pop(name, None) or self._open(name, SubscriptionType.SHARED)
-        member.acknowledge(positions)  # an error has closed it
-        self._joined[name] = member
-
-    def _visit(self, subscription: Subscription, positions: Sequence[EntryPosition]) -> None:
-        member = self._open(
-            subscription.name, SubscriptionType.KEY_SHARED if subscription.by_key else SubscriptionType.SHARED
-        )
-        try:
-            member.acknowledge(positions)
-        except BaseException:
-            member.close()
-            raise
-        member.leave()
-        self._visited_ms = self._clock.monotonic_ms()
-
     def _open(
         self, name: str, kind: Literal[SubscriptionType.SHARED, SubscriptionType.KEY_SHARED]
     ) -> EntryAcknowledger:
@@ -170,3 +125,145 @@ class OriginalAcker:
             if _OTHER_TYPE in error.reason:
                 self._inspector.inspect_soon()
             raise
+
+
+ACK_MESSAGES = 1_000
+"""Originals acknowledged at once: as many as fit into a command."""
+ACK_BYTES = 4_000_000
+"""Limit of messages in flight while their originals are acknowledged; a single message may be larger."""
+MORE_MS = 1
+"""Time to wait for another message, once there is a message."""
+TRY_FOR_MS = 30_000
+"""A topic that moves to another broker takes seconds; a longer failure ends the relay's session, which begins anew."""
+PAUSE_FIRST_MS = 50
+PAUSE_LONGEST_MS = 2_000
+
+
+class AckBeforeRelay:
+    """A consumer of a journal's partition that acknowledges originals before it returns their copies; one thread."""
+
+    def __init__(self, consumer: ConsumerLike, acker: OriginalAcker, handle: Handle, clock: Clock, rng: Random) -> None:
+        self._consumer = consumer
+        self._acker = acker
+        self._handle = handle
+        self._clock = clock
+        self._rng = rng
+        self._ready: deque[_Copy] = deque()
+        self.acked_originals = 0
+        """An original whose copy was redelivered meanwhile counts once."""
+        self._noted: Position | None = None
+
+    def receive(self, timeout_millis: int | None = None) -> Any:
+        """Return the next message whose original, if any, is acknowledged; SessionFailed: for a while none could be."""
+        if not self._ready:
+            try:
+                gathered = self._gather(timeout_millis)
+            except pulsar.Timeout:
+                # The next acknowledge joins anew; the mover acknowledges again what a reload forgot.
+                with suppress(BinaryProtocolError):
+                    self._acker.keep_alive()
+                raise
+            self._ack([message.original for message in gathered if message.original is not None])
+            self._note(gathered)
+            self._ready.extend(gathered)
+        return self._ready.popleft()
+
+    @property
+    def acked_to(self) -> EntryPosition | None:
+        """Position of the copy up to which all originals are acknowledged; None: no copy came yet."""
+        return None if self._noted is None else EntryPosition(*self._noted[:2])
+
+    def _gather(self, timeout_millis: int | None) -> list[_Copy]:
+        first = self._consumer.receive(timeout_millis)
+        gathered, size = [_Copy(first)], size_of(first)
+        until_ms = self._clock.monotonic_ms() + self._acker.wait_ms()
+        while len(gathered) < ACK_MESSAGES and size < ACK_BYTES and not self._handle.stopping:
+            try:
+                message = self._consumer.receive(max(until_ms - self._clock.monotonic_ms(), MORE_MS))
+            except pulsar.Timeout:
+                break
+            gathered.append(_Copy(message))
+            size += size_of(message)
+        return gathered
+
+    def _ack(self, positions: list[EntryPosition]) -> None:
+        backoff = Backoff(PAUSE_FIRST_MS, PAUSE_LONGEST_MS, self._rng)
+        give_up_ms = self._clock.monotonic_ms() + TRY_FOR_MS
+        while positions:
+            self._handle.beat()
+            try:
+                self._acker.ack(positions)
+            except BinaryProtocolError as error:
+                if self._handle.stopping or self._clock.monotonic_ms() >= give_up_ms:
+                    raise SessionFailed(f"originals in {self._acker.part} are not acknowledged: {error}") from error
+                self._handle.pause(backoff.next_ms())
+            else:
+                return
+
+    def _note(self, messages: list[_Copy]) -> None:
+        """Count the acknowledged originals. A new relay requests all messages once more."""
+        first, last = _position_of(messages[0]), _position_of(messages[-1])
+        originals = [message.original for message in messages if message.original is not None]
+        if (self._noted is None or first > self._noted) and last >= first and len(set(originals)) == len(originals):
+            # None was redelivered: otherwise an original would be there twice, or the last copy before the first.
+            self.acked_originals += len(originals)
+            self._noted = last
+            return
+        for message in messages:
+            position = _position_of(message)
+            if self._noted is None or position > self._noted:
+                self.acked_originals += message.original is not None
+                self._noted = position
+
+    def acknowledge_cumulative(self, message: Any) -> None:
+        self._consumer.acknowledge_cumulative(message)
+
+    def acknowledge(self, message: Any) -> None:
+        self._consumer.acknowledge(message)
+
+    def negative_acknowledge(self, message: Any) -> None:
+        self._consumer.negative_acknowledge(message)
+
+    def get_last_message_id(self) -> Any:
+        return self._consumer.get_last_message_id()
+
+    def redeliver_unacknowledged_messages(self) -> None:
+        # The messages that wait here are redelivered with the others.
+        self._ready.clear()
+        self._consumer.redeliver_unacknowledged_messages()
+
+    def is_connected(self) -> bool:
+        return self._consumer.is_connected()
+
+    def close(self) -> None:
+        self._acker.close()
+        self._consumer.close()
+
+
+class _Copy:
+    """A received message whose properties are read only once: reading them is a large part of a relay's work."""
+
+    __slots__ = ("_message", "_properties", "_whole", "original")
+
+    def __init__(self, message: Any) -> None:
+        self._whole = message
+        # The attribute that `timewheel.client.native` and the client itself read.
+        self._message = getattr(message, "_message", message)
+        self._properties: dict[str, str] | None = None
+        self.original: EntryPosition | None = None
+        with suppress(UnicodeDecodeError):  # the relay fails on it, too
+            self._properties = properties = message.properties()
+            # This property concerns only the journal.
+            if (found := moved_from(properties.pop(FROM_PROPERTY, ""))) is not None:
+                self.original = found[0]
+
+    def properties(self) -> dict[str, str]:
+        properties: dict[str, str] = self._whole.properties() if self._properties is None else self._properties
+        return properties
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._whole, name)
+
+
+def _position_of(message: _Copy) -> Position:
+    return Position.of(message.message_id())

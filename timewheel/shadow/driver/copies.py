@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Iterable
+from collections import Counter, deque
+from collections.abc import Iterable, Iterator
 from concurrent.futures import Future
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from typing import Any
 
 import pulsar
@@ -12,25 +14,22 @@ import pulsar
 from timewheel.broker.protocol.errors import BinaryProtocolError
 from timewheel.client.native import NO_SCHEMA, flush_soon, properties_size
 from timewheel.client.positions import EntryPosition
-from timewheel.client.schema_versions import SCHEMA_REFUSALS
+from timewheel.client.schemas import SCHEMA_REFUSALS
 from timewheel.core.clock import Clock
 from timewheel.core.envelope import FROM_PROPERTY, PROBE_PROPERTY
 from timewheel.core.errors import AdminError
 from timewheel.core.grouping import MOVE_LINGER_MS
 from timewheel.core.names import Names
-from timewheel.relay.driver.endings import SessionFailed
-from timewheel.relay.driver.handle import Handle
-from timewheel.relay.driver.hop_batches import HopBatch, HopBatches, Member
-from timewheel.relay.driver.hop_producers import HopProducers, LeaseHeld
-from timewheel.shadow.driver.content import Original
-from timewheel.shadow.driver.move_counts import MoveCounts
-from timewheel.shadow.machine.journal import Journal
+from timewheel.relay.driver.hop_producers import HopBatch, HopBatches, HopProducers, LeaseHeld, Member
+from timewheel.relay.driver.source import Handle, SessionFailed
+from timewheel.shadow.content import Original
+from timewheel.shadow.machine.journal import Journal, UnackedOriginals
 from timewheel.shadow.machine.move_decider import MoveDecision, fence_number
-from timewheel.shadow.machine.unacked_originals import UnackedOriginals
 
 Stays = dict[EntryPosition, tuple[MoveDecision, str]]
 """Entries that turned out not to be movable: the decision and the reason."""
 
+LAGS = 1_000
 MAX_IN_FLIGHT = 4_000
 MAX_BYTES_IN_FLIGHT = 16_000_000
 SEND_TIMEOUT_MS = 30_000
@@ -42,21 +41,27 @@ OF_SESSION = (SessionFailed, LeaseHeld, AdminError, BinaryProtocolError, pulsar.
 """Errors that do not concern a single message."""
 
 
-class Copies:
-    """The copies of a mover's session; for its thread.
-
-    Args:
-        client: The user's `pulsar.Client`.
-        part: Full name of the due topic's partition, or of a due topic without partitions.
-        partition: Its index; 0 for a due topic without partitions.
-        names: The plan's names.
-        handle: Wakes the thread, and signals when to stop.
-        clock: Time.
-        counts: Updated here.
-        journal: Gets all stored copies.
-        unacked_originals: Gets all stored copies.
-        stays: Gets the entries that turn out not to be movable.
+@dataclass(slots=True)
+class MoveCounts:
+    """The counters of a partition's mover, as its `MoverStatus` shows them; written by its thread and read by others,
+    without a lock.
     """
+
+    moved: int = 0
+    deduplicated: int = 0
+    handled: int = 0
+    """Entries that some subscription had acknowledged when they were read."""
+    acked_again: int = 0
+    nudges: int = 0
+    failures: int = 0
+    caught_up: bool = False
+    decisions: Counter[MoveDecision] = field(default_factory=Counter)
+    lags_ms: deque[int] = field(default_factory=lambda: deque(maxlen=LAGS))
+    """Of originals that came while a session ran; those that it found when it began were late for other reasons."""
+
+
+class Copies:
+    """The copies of a mover's session, for its thread; updates the counts, the journal and `stays`."""
 
     def __init__(
         self,
@@ -101,31 +106,15 @@ class Copies:
         """Copies that are gathered or sent, and not confirmed."""
 
     def take_lease(self) -> None:
-        """Open the producer whose name only one shadow at a time can have.
-
-        Raises:
-            LeaseHeld: Another shadow has it.
-            PulsarException: It could not be opened.
-        """
+        """Open the producer whose name only one shadow at a time can have; raises LeaseHeld if another has it."""
         self._hops.for_groups(self._journal_topic, NO_SCHEMA)
 
     def fence(self, versions: Iterable[int]) -> EntryPosition:
-        """Shut out the copies of earlier sessions: a copy that is not stored by now never will be.
+        """Shut out the copies of earlier sessions, which are all before the returned position of the last fence.
 
         A fence is an empty message that relays drop. No copy of a schema version may be sent before its fence is
-        stored.
-
-        Args:
-            versions: Schema versions; -1: no schema. A version that the journal's registry refuses, or that the due
-                topic's registry no longer has, stays unfenced.
-
-        Returns:
-            Position of the last fence: all copies of earlier sessions are before it.
-
-        Raises:
-            SessionFailed: A fence is not stored: another session was quicker.
-            LeaseHeld: As for `take_lease`.
-            PulsarException: As for `take_lease`.
+        stored; a version that the journal's registry refuses, or that the due topic's no longer has, stays unfenced.
+        Raises SessionFailed if a fence is not stored: another session was quicker.
         """
         last = EntryPosition(-1, -1)
         for version in versions:
@@ -159,11 +148,7 @@ class Copies:
         return version in self._fences
 
     def can_have(self, version: int) -> bool:
-        """Return whether a schema version can be copied: the due topic's registry has it, and the journal's accepts it.
-
-        Raises:
-            PulsarException: The registry did not answer.
-        """
+        """Return whether the due topic's registry has a schema version, and the journal's accepts it."""
         if version not in self._refused:
             try:
                 self._hops.look_up(version)
@@ -187,18 +172,7 @@ class Copies:
         return None if since_ms is None else max(since_ms + MOVE_LINGER_MS - self._clock.monotonic_ms(), 0)
 
     def add(self, original: Original, version: int, properties: dict[str, str]) -> None:
-        """Gather a copy; waits if too many are under way.
-
-        Args:
-            original: The message to copy.
-            version: Its schema version, which is fenced; -1: no schema.
-            properties: Properties of the copy.
-
-        Raises:
-            SessionFailed: A copy was not stored.
-            LeaseHeld: As for `take_lease`.
-            PulsarException: As for `take_lease`.
-        """
+        """Gather a copy of a fenced schema version, -1: none; waits if too many are under way."""
         size = original.size + properties_size(properties)
         if self.in_flight >= MAX_IN_FLIGHT or self._bytes + size > MAX_BYTES_IN_FLIGHT:
             self.send()
@@ -207,12 +181,8 @@ class Copies:
         number = self._fences[version] + self._ordinal
         member = Member(self._ordinal, original, properties, size)
         self._gathered.append(member)
-        try:
+        with self._making():
             self._groups.add(self._journal_topic, version, number, member)
-        except OF_SESSION:
-            raise
-        except Exception as error:
-            raise self._unmade(error) from error
         self.in_flight += 1
         self._bytes += size
         if self._waiting_since_ms is None:
@@ -222,25 +192,23 @@ class Copies:
         """Send the gathered copies."""
         if self._waiting_since_ms is not None:
             self._waiting_since_ms = None
-            try:
+            with self._making():
                 self._groups.send()
-            except OF_SESSION:
-                raise
-            except Exception as error:
-                raise self._unmade(error) from error
             self._gathered.clear()
 
-    def _unmade(self, error: Exception) -> SessionFailed:
+    @contextmanager
+    def _making(self) -> Iterator[None]:
         """Attribute an error of the client to the copies gathered since the last send: these entries stay."""
-        self._stays.update(dict.fromkeys(map(_place, self._gathered), (MoveDecision.DAMAGED, repr(error))))
-        return SessionFailed(f"a copy cannot be made: {error!r}")
+        try:
+            yield
+        except OF_SESSION:
+            raise
+        except Exception as error:
+            self._stays.update(dict.fromkeys(map(_place, self._gathered), (MoveDecision.DAMAGED, repr(error))))
+            raise SessionFailed(f"a copy cannot be made: {error!r}") from error
 
     def await_below(self, below: int = 1, *, also_while_stopping: bool = False) -> None:
-        """Wait until fewer copies and bytes are under way; sends without an answer fail by themselves.
-
-        Raises:
-            SessionFailed: A copy was not stored.
-        """
+        """Wait until fewer copies and bytes are under way; sends without an answer fail by themselves."""
         handle = self._handle
         while self.in_flight and (self.in_flight >= below or self._bytes > MAX_BYTES_IN_FLIGHT // 2):
             if handle.stopping and (not also_while_stopping or not handle.drain_left_ms()):
@@ -252,11 +220,7 @@ class Copies:
             self.settle()
 
     def settle(self) -> None:
-        """Process the confirmations.
-
-        Raises:
-            SessionFailed: A copy was not stored.
-        """
+        """Process the confirmations; raises SessionFailed if a copy was not stored."""
         while self._outcomes:
             group, result, message_id = self._outcomes.popleft()
             members = group.members

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 from timewheel.broker.admin.client import AdminClient
 from timewheel.broker.admin.stats import DELAYING_TYPES, IN_ORDER_TYPES, SubscriptionStats, TopicStats
@@ -14,32 +15,45 @@ from timewheel.core.escapes import timewheel_command
 from timewheel.core.names import Names, parts_of
 from timewheel.core.plan import Plan
 from timewheel.events import ShadowInspectionFails, ShadowMissesPartitions, ShadowRefuses, ShadowState
-from timewheel.shadow.driver.acker import Subscription
-from timewheel.shadow.machine.pacing import Pace
-from timewheel.shadow.machine.states import DesiredState, State, desired_in, moves
+from timewheel.shadow.desired_state import DesiredState, State, desired_in, moves
+
+PART_OF_TIME = 20
+"""One in this many parts of the time is spent on answers: for each, a broker of 4.2 walks the whole index of delayed
+messages, which takes seconds with a million of them (broker-facts: statistics-cost)."""
+AT_LEAST_MS = 30_000
+"""Longest pause, however long an answer takes: unknown subscriptions cannot be respected."""
+NO_WAIT_MS = 1_000
+"""Shorter pauses are dropped: the broker is asked whenever statistics are needed."""
+
 
 OLD_MS = 60_000
 """Longest age of a view: an older view may miss new subscriptions, so no timer is moved then."""
 SILENT_MS = 30_000
 """Pause after an admin API failed to list the current subscriptions: waiting for it delays timers."""
 _OF_THE_BROKER = "__compaction"
-
-
 _NOTHING_YET = DesiredState(State.PROVISIONED, 0)
+
+
+class Subscription(NamedTuple):
+    """A subscription of the due topic."""
+
+    name: str
+    joins: bool
+    """A consumer without permits may stay in it: it is Shared, and has other consumers. Otherwise for moments only."""
+    by_key: bool = False
+    """It is Key_Shared; brokers refuse a consumer of another type. Without consumers: its type before."""
+    delays: bool = True
+    """Brokers do not delay on Exclusive and Failover: there an original is delivered when it is sent, so there is no
+    delivery to prevent, and no other consumer can join."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class View:
-    """The last view of the topic.
-
-    Args:
-        desired: The desired state.
-        subscriptions: By partition of the due topic.
-        refusal: Why no timer may be moved, as a sentence; empty: there is no obstacle.
-    """
+    """The last view of the topic."""
 
     desired: DesiredState = _NOTHING_YET
     subscriptions: Mapping[str, tuple[Subscription, ...]] = field(default_factory=dict)
+    """By partition of the due topic."""
     refusal: str = "nothing was seen yet"
 
     @property
@@ -49,14 +63,7 @@ class View:
 
 
 class TopicInspector:
-    """Reads the topic's state again and again; `view` is replaced, never changed, and may be read by any thread.
-
-    Args:
-        admin: Admin client of any broker.
-        plan: A plan with an intake.
-        clock: Time.
-        hooks: Receive events about changes.
-    """
+    """Reads the topic's state again and again; `view` is replaced, never changed, and may be read by any thread."""
 
     def __init__(self, admin: AdminClient, plan: Plan, clock: Clock, hooks: Hooks) -> None:
         self._admin = admin
@@ -67,7 +74,8 @@ class TopicInspector:
         self._parts = parts_of(plan.due_topic, plan.partitions)
         self._partitions = plan.partitions
         self._seen_ms: int | None = None
-        self._pace = Pace()
+        self._ask_again_ms = 0
+        """Monotonic time of the next request for statistics; 0: at once."""
         self._fails = False
         self._silent_until_ms = clock.monotonic_ms()
         self._by_key: dict[tuple[str, str], bool] = {}
@@ -78,32 +86,36 @@ class TopicInspector:
         before, began_ms = self.view, self._clock.monotonic_ms()
         try:
             desired = desired_in(self._admin.topics.properties(self._names.journal))
-            stats = self._stats() if self._pace.is_due(began_ms) else None
+            stats = self._stats() if began_ms >= self._ask_again_ms else None
         except AdminMissing as error:
-            self._pace.hurry()
+            self.inspect_soon()
             # Connected clients create a deleted journal again, but without its policies.
             gone = f"{self._names.journal} or the due topic is gone ({error.reason})"
-            refusal = f"{gone}: run timewheel shadow start PLAN"
-            self.view = replace(before, refusal=refusal)
-            self._report(before)
-            return self.view
+            self.view = replace(before, refusal=f"{gone}: run timewheel shadow start PLAN")
         except AdminError as error:
-            self._pace.hurry()
-            self._report_failure(str(error))
-            age_ms = None if self._seen_ms is None else self._clock.monotonic_ms() - self._seen_ms
-            if age_ms is None or age_ms > OLD_MS:
+            self.inspect_soon()
+            if not self._fails:
+                self._hooks.emit(ShadowInspectionFails(due_topic=self._plan.due_topic, reason=str(error)))
+            self._fails = True
+            if self._seen_ms is None or self._clock.monotonic_ms() - self._seen_ms > OLD_MS:
                 self.view = replace(before, refusal=f"the admin API does not answer: {error}")
             return self.view
-        self._fails = False
-        if stats is None:
-            self.view = replace(before, desired=desired)
         else:
-            self._seen_ms = self._clock.monotonic_ms()
-            self._pace.answered(began_ms, self._seen_ms)
-            found = {part: tuple(self._subscriptions_of(part, one)) for part, one in stats.items()}
-            self.view = View(desired=desired, subscriptions=found, refusal=refusal_of(self._plan, stats))
-        self._report(before)
-        return self.view
+            self._fails = False
+            if stats is None:
+                self.view = replace(before, desired=desired)
+            else:
+                self._seen_ms = self._clock.monotonic_ms()
+                wait_ms = min((self._seen_ms - began_ms) * PART_OF_TIME, AT_LEAST_MS)
+                self._ask_again_ms = 0 if wait_ms <= NO_WAIT_MS else self._seen_ms + wait_ms
+                found = {part: tuple(self._subscriptions_of(part, one)) for part, one in stats.items()}
+                self.view = View(desired=desired, subscriptions=found, refusal=refusal_of(self._plan, stats))
+        due_topic, view = self._plan.due_topic, self.view
+        if view.desired.state is not before.desired.state:
+            self._hooks.emit(ShadowState(due_topic=due_topic, state=view.desired.state.value))
+        if view.refusal and view.refusal != before.refusal:
+            self._hooks.emit(ShadowRefuses(due_topic=due_topic, reason=view.refusal))
+        return view
 
     def subscriptions(self, part: str) -> tuple[Subscription, ...]:
         """Return all subscriptions of a partition, as last seen; never none: no original could be acknowledged."""
@@ -125,7 +137,7 @@ class TopicInspector:
 
     def inspect_soon(self) -> None:
         """Make the next look request statistics, whatever their cost; any thread may call it."""
-        self._pace.hurry()
+        self._ask_again_ms = 0
 
     def _subscriptions_of(self, part: str, stats: TopicStats) -> Iterable[Subscription]:
         for name, one in _durable(stats):
@@ -144,38 +156,17 @@ class TopicInspector:
         if not self._plan.is_partitioned:
             return {self._plan.due_topic: topics.stats(self._plan.due_topic, clients=True)}
         whole = topics.partitioned_stats(self._plan.due_topic, clients=True)
-        self._report_partitions(whole.partition_count)
-        found = whole.partitions
-        # A partition that no broker has loaded is missing; a request for its own stats loads it.
-        return {part: found[part] if part in found else topics.stats(part, clients=True) for part in self._parts}
-
-    def _report(self, before: View) -> None:
-        due_topic, view = self._plan.due_topic, self.view
-        if view.desired.state is not before.desired.state:
-            self._hooks.emit(ShadowState(due_topic=due_topic, state=view.desired.state.value))
-        if view.refusal and view.refusal != before.refusal:
-            self._hooks.emit(ShadowRefuses(due_topic=due_topic, reason=view.refusal))
-
-    def _report_partitions(self, count: int) -> None:
+        count, found = whole.partition_count, whole.partitions
         if count not in {self._plan.partitions, self._partitions}:
             told = ShadowMissesPartitions(due_topic=self._plan.due_topic, has=count, plan=self._plan.partitions)
             self._hooks.emit(told)
         self._partitions = count
-
-    def _report_failure(self, reason: str) -> None:
-        if not self._fails:
-            self._hooks.emit(ShadowInspectionFails(due_topic=self._plan.due_topic, reason=reason))
-        self._fails = True
+        # A partition that no broker has loaded is missing; a request for its own stats loads it.
+        return {part: found[part] if part in found else topics.stats(part, clients=True) for part in self._parts}
 
 
 def refusal_of(plan: Plan, stats: Mapping[str, TopicStats], target: str = "PLAN") -> str:
-    """Return why no timer may be moved, as a sentence; empty: there is no obstacle.
-
-    Args:
-        plan: A plan with an intake.
-        stats: By partition of the due topic.
-        target: Name of the plan as the user typed it.
-    """
+    """Return why no timer may be moved, as a sentence; empty: there is no obstacle."""
     for part, one in stats.items():
         lacking = [name for name in plan.subscriptions if name not in one.subscriptions]
         if lacking:

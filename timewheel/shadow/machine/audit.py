@@ -6,9 +6,10 @@ from array import array
 from bisect import bisect_left
 from collections.abc import Iterator
 from enum import Enum, unique
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from timewheel.client.positions import EntryPosition
+from timewheel.shadow.machine.cursors import AckedByAll
 
 BYTES_PER_COPY = 140
 """Memory of a copy, at most: four numbers, and three times as much while they are sorted (a million took 131 MB)."""
@@ -44,27 +45,14 @@ class Wrong(Enum):
 
 
 class Trouble(NamedTuple):
-    """A timer with a defect.
-
-    Args:
-        wrong: Its defect.
-        key: Key of the timer.
-        due_ms: Its due time, UTC milliseconds; 0: unknown.
-        original: Position of its original, if it has any.
-        copy: Position of its copy in the journal, if the journal holds it.
-    """
+    """A timer with a defect; its original and the journal's copy of it, if they are known."""
 
     wrong: Wrong
     key: int
     due_ms: int
+    """UTC milliseconds; 0: unknown."""
     original: EntryPosition | None
     copy: EntryPosition | None
-
-
-class Positions(Protocol):
-    """A set of positions."""
-
-    def __contains__(self, position: EntryPosition, /) -> bool: ...
 
 
 class Audit:
@@ -74,26 +62,14 @@ class Audit:
     """
 
     def __init__(self) -> None:
-        self._keys = array("q")
-        self._dues = array("q")
-        self._originals = array("q")
-        self._copies = array("q")
-        self._first = bytearray()
-        self._firm = bytearray()
-        self._soft = bytearray()
+        self._keys, self._dues, self._originals, self._copies = (array("q") for _ in range(4))
+        self._first, self._firm, self._soft = bytearray(), bytearray(), bytearray()
 
     def __len__(self) -> int:
         return len(self._keys)
 
     def holds(self, key: int, due_ms: int, original: EntryPosition, copy: EntryPosition) -> None:
-        """Add a copy that the journal holds.
-
-        Args:
-            key: Key of the timer.
-            due_ms: Its due time, UTC milliseconds.
-            original: Position of its original.
-            copy: Position of the copy in the journal.
-        """
+        """Add a copy that the journal holds, with its timer's due time, UTC milliseconds, and its original."""
         self._keys.append(key)
         self._dues.append(due_ms)
         self._originals.append(_packed(original))
@@ -105,17 +81,11 @@ class Audit:
         for name in ("_keys", "_dues", "_originals", "_copies"):
             column = getattr(self, name)
             setattr(self, name, array("q", (column[number] for number in order)))
-        self._first = bytearray(len(order))
-        self._firm = bytearray(len(order))
-        self._soft = bytearray(len(order))
+        self._first, self._firm, self._soft = (bytearray(len(order)) for _ in range(3))
 
     def meets(self, key: int, place: Place, *, may_have_moved: bool = False) -> None:
-        """Add a place of a timer; a timer that the journal does not hold is ignored.
-
-        Args:
-            key: Key of the timer.
-            place: Where it was found.
-            may_have_moved: It may have been sent on already, or was acknowledged: counts only without any other place.
+        """Add a place of a timer; a timer that the journal does not hold is ignored. A place that it may have left, or
+        where it was acknowledged, counts only without any other place.
         """
         at = bisect_left(self._keys, key)
         while at < len(self._keys) and self._keys[at] == key:
@@ -132,7 +102,7 @@ class Audit:
             found[Place.GONE if not first else _STAGES[first - 1]] += 1
         return found
 
-    def troubles(self, acked_originals: Positions, due_until_ms: int) -> Iterator[Trouble]:
+    def troubles(self, acked_originals: AckedByAll | set[EntryPosition], due_until_ms: int) -> Iterator[Trouble]:
         """Yield the timers with a defect.
 
         Args:

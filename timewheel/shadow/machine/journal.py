@@ -25,16 +25,13 @@ class _Checkpoint(NamedTuple):
 
 
 class Journal:
-    """The copies in a partition's journal.
-
-    Args:
-        hold_ms: How long ago a position must have been passed, milliseconds.
-    """
+    """The copies in a partition's journal."""
 
     __slots__ = ("_checkpoints", "_every", "_hold_ms", "_passed", "_safe", "_since")
 
     def __init__(self, hold_ms: int = HOLD_MS) -> None:
         self._hold_ms = hold_ms
+        """How long ago a position must have been passed."""
         self._checkpoints: deque[_Checkpoint] = deque()
         self._every = 1
         self._since = 0
@@ -52,12 +49,7 @@ class Journal:
         return self._checkpoints[0].original if self._checkpoints else None
 
     def add(self, original: EntryPosition, copy: EntryPosition) -> None:
-        """Add a stored copy, or several that end with this copy.
-
-        Args:
-            original: The last of the originals.
-            copy: Position of the last of the copies.
-        """
+        """Add a stored copy, or several that end with this copy, and the last of their originals."""
         self._since += 1
         newest = self._checkpoints[-1] if self._checkpoints else None
         if newest is not None and self._since < self._every:
@@ -66,23 +58,19 @@ class Journal:
         self._since = 0
         self._checkpoints.append(_Checkpoint(original, copy))
         if len(self._checkpoints) > MAX_CHECKPOINTS:
-            self._coarsen()
+            # Each checkpoint then covers twice as many copies, which are let go somewhat later.
+            former = list(self._checkpoints)
+            self._checkpoints = deque(_joined(*former[at : at + 2]) for at in range(0, len(former), 2))
+            self._every *= 2
 
     def passed(self, position: EntryPosition, monotonic_ms: int) -> EntryPosition | None:
-        """Record that every subscription has passed a position at this moment.
-
-        Args:
-            position: The lowest mark-delete position.
-            monotonic_ms: When it was read.
-
-        Returns:
-            Position of the copy up to which the journal may be acknowledged; None: no further than before.
+        """Record that every subscription has passed a position at this moment; return the copy up to which the journal
+        may be acknowledged, or None: no further than before.
         """
-        if not self._passed or position > self._passed[-1][1]:
-            self._passed.append((monotonic_ms, position))
-        elif position < self._passed[-1][1]:
+        if self._passed and position < self._passed[-1][1]:
             # A broker has forgotten acknowledgements: positions that it had passed before no longer count.
             self._passed.clear()
+        if not self._passed or position > self._passed[-1][1]:
             self._passed.append((monotonic_ms, position))
         if self._safe is not None and position < self._safe:
             self._safe = None
@@ -93,15 +81,39 @@ class Journal:
             copy = self._checkpoints.popleft().copy
         return copy
 
-    def _coarsen(self) -> None:
-        """Halve the number of checkpoints: each then covers twice as many copies, which are let go somewhat later."""
-        former = list(self._checkpoints)
-        pairs = zip(former[::2], former[1::2], strict=False)
-        self._checkpoints = deque(_joined(first, second) for first, second in pairs)
-        if len(former) % 2:
-            self._checkpoints.append(former[-1])
-        self._every *= 2
+
+def _joined(*joined: _Checkpoint) -> _Checkpoint:
+    return _Checkpoint(max(one.original for one in joined), max(one.copy for one in joined))
 
 
-def _joined(first: _Checkpoint, second: _Checkpoint) -> _Checkpoint:
-    return _Checkpoint(max(first.original, second.original), max(first.copy, second.copy))
+APART_MS = 50
+"""Copies that are stored closer together count as one, which bounds memory."""
+
+
+class UnackedOriginals:
+    """Stored copies of a partition whose originals can still be delivered.
+
+    A shadow that lags takes longer to acknowledge an original than the time that `MoveDecider.far_ms` allows for it. So
+    timers that are moved meanwhile have to be due later by the shadow's lag.
+    """
+
+    __slots__ = ("_waiting",)
+
+    def __init__(self) -> None:
+        self._waiting: deque[tuple[EntryPosition, int]] = deque()
+
+    def stored(self, copy: EntryPosition, monotonic_ms: int) -> None:
+        """Add a stored copy; copies are added in the order of their topic."""
+        if self._waiting and monotonic_ms - self._waiting[-1][1] < APART_MS and len(self._waiting) > 1:
+            self._waiting[-1] = copy, self._waiting[-1][1]
+        else:
+            self._waiting.append((copy, monotonic_ms))
+
+    def acked_originals(self, upto: EntryPosition) -> None:
+        """Record that the originals of all copies up to this copy are acknowledged."""
+        while self._waiting and self._waiting[0][0] <= upto:
+            self._waiting.popleft()
+
+    def age_ms(self, monotonic_ms: int) -> int:
+        """Return how long the oldest of the copies waits; 0: there is none."""
+        return max(monotonic_ms - self._waiting[0][1], 0) if self._waiting else 0

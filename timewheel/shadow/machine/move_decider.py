@@ -5,10 +5,9 @@ from __future__ import annotations
 from enum import Enum, unique
 
 from timewheel.broker.protocol.entries import Compression, Entry
-from timewheel.broker.protocol.fields import text_of
+from timewheel.broker.protocol.wire import text_of
 from timewheel.client.positions import EntryPosition
-from timewheel.core.digits import whole_number
-from timewheel.core.durations import SECOND_MS
+from timewheel.core.durations import SECOND_MS, whole_number
 from timewheel.core.envelope import DUE_PROPERTY, FOR_PROPERTY, FROM_PROPERTY, NUDGE_PROPERTY, TIMER_PROPERTY, Envelope
 from timewheel.core.errors import EnvelopeError
 from timewheel.core.ids import native_id
@@ -63,19 +62,15 @@ class MoveDecision(Enum):
 
 
 TIMELESS = frozenset({MoveDecision.DEFECT, MoveDecision.MARKER, MoveDecision.UNDELAYED, MoveDecision.NUDGE})
-"""Fates that no time changes."""
+"""Decisions that no time changes."""
 
 
 class MoveDecider:
     """The decision for the entries of a plan's due topic.
 
-    Args:
-        plan: A plan with an intake.
-
-    Attributes:
-        far_ms: The least remaining time with which an entry is moved, milliseconds: the longest time that the plan
-            leaves a timer in the due topic, and the guard. The shadow may be down for this long after it has published
-            a copy, before the copy and the original can both be delivered.
+    `far_ms` is the least remaining time with which an entry is moved: the longest time that the plan leaves a timer in
+    the due topic, and the guard. For this long the shadow may be down after it has published a copy, before the copy
+    and the original can both be delivered.
     """
 
     __slots__ = ("_earlier_ms", "_max_delay_ms", "_revision", "far_ms")
@@ -87,13 +82,7 @@ class MoveDecider:
         self._revision = plan.revision
 
     def decision(self, entry: Entry, now_ms: int, far_ms: int | None = None) -> MoveDecision:
-        """Decide about an entry that is pending on every subscription.
-
-        Args:
-            entry: The stored entry.
-            now_ms: UTC milliseconds.
-            far_ms: Replaces the plan's value.
-        """
+        """Decide about an entry that is pending on every subscription; `far_ms` replaces the plan's value."""
         if (timeless := _timeless(entry)) is not None:
             return timeless
         remaining_ms = (entry.deliver_at_ms or 0) - now_ms
@@ -105,20 +94,11 @@ class MoveDecider:
         """Decide about an entry as if it was far from due, by any plan."""
         if (decision := _timeless(entry) or self._obstacle(entry)) is not None:
             return decision
-        return (
-            MoveDecision.LARGE
-            if max(entry.payload_bytes, entry.uncompressed_bytes) > LARGEST_BYTES
-            else MoveDecision.MOVE
-        )
+        is_large = max(entry.payload_bytes, entry.uncompressed_bytes) > LARGEST_BYTES
+        return MoveDecision.LARGE if is_large else MoveDecision.MOVE
 
     def at(self, far_decision: MoveDecision, remaining_ms: int, far_ms: int | None = None) -> MoveDecision:
-        """Decide about an entry of which `far_decision` is known.
-
-        Args:
-            far_decision: The answer of `far_decision`.
-            remaining_ms: Time until it is due.
-            far_ms: Replaces the plan's value.
-        """
+        """Decide about an entry by the answer of `far_decision` and the time until it is due."""
         if far_decision in TIMELESS:
             return far_decision
         if remaining_ms < (self.far_ms if far_ms is None else far_ms):
@@ -131,25 +111,17 @@ class MoveDecider:
 
         A timer that an SDK has sent keeps its own envelope, and so does a timer that was put back into the topic. But a
         plain client may send a received message on with a new delay, properties and all: that is another timer.
-
-        Args:
-            entry: An entry to be moved.
-            part: First argument of `timewheel.core.ids.native_id`.
-            now_ms: When it is moved, UTC milliseconds.
         """
         properties = dict(entry.properties)
         properties.pop(DUE_PROPERTY, None)  # of the intake only
-        known = self._own(entry)
-        if known is None:
+        if (known := self._own(entry)) is not None:
+            timer = known.hopped(now_ms)
+        else:
             if TIMER_PROPERTY in properties:
                 properties = {name: text for name, text in properties.items() if not name.startswith(_OUR_PREFIX)}
             due_ms = entry.deliver_at_ms or 0
             timer = Envelope(native_id(part, entry.position), due_ms, now_ms, revision=self._revision)
-        else:
-            timer = known.hopped(now_ms)
-        properties.update(timer.properties())
-        properties[FROM_PROPERTY] = f"{entry.position.text} {entry.publish_ms}"
-        return properties
+        return {**properties, **timer.properties(), FROM_PROPERTY: f"{entry.position.text} {entry.publish_ms}"}
 
     def _own(self, entry: Entry) -> Envelope | None:
         """Return the envelope of this very message; raises EnvelopeError if it is malformed or of a later version."""
@@ -193,51 +165,42 @@ def _timeless(entry: Entry) -> MoveDecision | None:
 
 
 def _is_text(entry: Entry) -> bool:
-    """Return whether all texts that pulsar-client is to send on are UTF-8: clients in C++ and Go may write any
-    bytes.
-    """
+    """Return whether all texts that pulsar-client is to send on are UTF-8: C++ and Go clients may write any bytes."""
     texts = [entry.partition_key or "", *entry.properties, *entry.properties.values()]
     if entry.ordering_key:
         texts.append(text_of(entry.ordering_key))
-    return all(text.isascii() or _encodes(text) for text in texts)
-
-
-def _is_version(written: bytes | None) -> bool:
-    """Return whether a registry can have a schema version, a signed number of 64 bits; a producer may write any
-    bytes.
-    """
-    return written is None or (len(written) == 8 and written[0] < 0x80)
-
-
-def _encodes(text: str) -> bool:
     try:
-        text.encode()
+        "".join(texts).encode()
     except UnicodeEncodeError:
         return False
     return True
 
 
+def _is_version(written: bytes | None) -> bool:
+    """Return whether a registry can have a schema version, a signed number of 64 bits; a producer may write others."""
+    return written is None or (len(written) == 8 and written[0] < 0x80)
+
+
 def fence_number(mark: int, now_ms: int) -> int:
     """Return the sequence id of a session's fence; those of its copies follow. Once a broker has stored it, it accepts
     no more copies of earlier sessions: each has stored its own fence before its first copy, and has sent less than
-    `_ROOM` copies a second since.
-
-    Args:
-        mark: The highest sequence id that the broker has stored under the name; -1: none.
-        now_ms: UTC milliseconds; so a broker that has forgotten the name does no harm either.
+    `_ROOM` copies a second since. `mark` is the highest id that the broker has stored under the name, -1: none; by the
+    time a broker that has forgotten the name does no harm either.
     """
     return max(now_ms // SECOND_MS, mark // _ROOM + 1) * _ROOM
 
 
 def moved_from(text: str) -> tuple[EntryPosition, int] | None:
-    """Read the value of ``tw-from``: the original's position and its publish time, UTC milliseconds.
-
-    Returns:
-        None: no shadow writes such a value.
+    """Read the value of ``tw-from``: the original's position and its publish time, UTC milliseconds. None: no shadow
+    writes such a value.
     """
     place, _, published = text.partition(" ")
-    ledger, _, entry = place.partition(":")
-    at, number, published_ms = whole_number(ledger), whole_number(entry), whole_number(published)
-    if at is None or number is None or published_ms is None:
-        return None
-    return EntryPosition(at, number), published_ms
+    position, published_ms = position_in(place), whole_number(published)
+    return None if position is None or published_ms is None else (position, published_ms)
+
+
+def position_in(text: str) -> EntryPosition | None:
+    """Read a position as ``<ledger>:<entry>``; None: it is none."""
+    ledger, _, entry = text.partition(":")
+    at, number = whole_number(ledger), whole_number(entry)
+    return None if at is None or number is None else EntryPosition(at, number)

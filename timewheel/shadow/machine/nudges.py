@@ -26,11 +26,7 @@ has no effect."""
 
 
 class Nudges:
-    """The nudges of a partition of a due topic.
-
-    Args:
-        tick_ms: The broker's tick.
-    """
+    """The nudges of a partition of a due topic."""
 
     __slots__ = ("_ahead_ms", "_earliest_ms", "_enough", "_latest_ms", "_moved", "_waiting")
 

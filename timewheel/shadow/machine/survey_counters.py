@@ -1,20 +1,19 @@
-"""The entries of a partition: decisions, delays, and the gaps of each subscription before and after moving."""
+"""The pending entries of a partition by decision: in full with delays and gaps, for a survey, or counted alone."""
 
 from __future__ import annotations
 
 from array import array
-from collections import deque
-from collections.abc import Mapping, Sequence
+from collections import Counter, deque
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field
 
-from timewheel.broker.admin.internals import Ledger
+from timewheel.broker.admin.stats import Ledger
 from timewheel.broker.protocol.entries import Entry
 from timewheel.client.positions import EntryPosition
 from timewheel.core.envelope import TIMER_PROPERTY
-from timewheel.shadow.machine.acked import Acked
-from timewheel.shadow.machine.gaps_left import GapsLeft
-from timewheel.shadow.machine.move_decider import MoveDecider, MoveDecision
+from timewheel.shadow.machine.cursors import Acked, AckedByAll, AckedByAny, GapsLeft
+from timewheel.shadow.machine.move_decider import TIMELESS, MoveDecider, MoveDecision
 
 _STAYS = -1
 _DECISIONS = tuple(MoveDecision)
@@ -23,7 +22,7 @@ PARTLY = "acknowledged_by_some"
 
 
 @dataclass(slots=True)
-class Heap:
+class Amount:
     """A number of entries, and the bytes of their payloads."""
 
     entries: int = 0
@@ -34,36 +33,25 @@ class Heap:
         self.entries += 1
         self.size_bytes += payload_bytes
 
-    def __add__(self, other: Heap) -> Heap:
-        return Heap(self.entries + other.entries, self.size_bytes + other.size_bytes)
+    def __add__(self, other: Amount) -> Amount:
+        return Amount(self.entries + other.entries, self.size_bytes + other.size_bytes)
+
+
+def _numbers() -> array[int]:
+    return array("q")
 
 
 @dataclass(slots=True)
 class _Cursor:
     acked: Acked
     now: GapsLeft
-    pending: array[int] = field(default_factory=lambda: array("q"))
-    """Indices of the pending entries among all entries that were added."""
+    pending: array[int] = field(default_factory=_numbers)
+    """Indices among the pending entries of all cursors."""
 
 
 @dataclass(slots=True)
 class SurveyCounters:
-    """The tally of a partition. Entries are added in topic order, each once.
-
-    Args:
-        move_decider: Decides about entries.
-        acked: Acknowledged entries by durable subscription.
-        ledgers: Ledgers of the partition.
-        now_ms: Time of the decisions, UTC milliseconds.
-
-    Attributes:
-        seen: Number of entries.
-        settled: Of these, those that every subscription has acknowledged.
-        decisions: All others, by decision.
-        delays_ms: Delays from publish to delivery, of the entries with a delivery time.
-        remaining_ms: Remaining times to delivery, of the entries to be moved.
-        sent_for_ms: Time since the first of the entries was sent; 0: none, or a producer's clock is fast.
-    """
+    """The counters of a partition; entries are added in topic order, each once."""
 
     move_decider: MoveDecider
     acked: Mapping[str, Acked]
@@ -71,24 +59,29 @@ class SurveyCounters:
     now_ms: int
     seen: int = 0
     settled: int = 0
-    decisions: dict[str, Heap] = field(default_factory=dict)
-    delays_ms: array[int] = field(default_factory=lambda: array("q"))
-    remaining_ms: array[int] = field(default_factory=lambda: array("q"))
+    """Entries that every subscription has acknowledged."""
+    decisions: dict[str, Amount] = field(default_factory=dict)
+    """All others, by decision."""
+    delays_ms: array[int] = field(default_factory=_numbers)
+    """Delays from publish to delivery, of the pending entries with a delivery time."""
+    remaining_ms: array[int] = field(default_factory=_numbers)
+    """Remaining times to delivery, of the entries to be moved."""
     sent_for_ms: int = 0
+    """Time since the first of the entries was sent; 0: none, or a producer's clock is fast."""
     _cursors: dict[str, _Cursor] = field(init=False)
-    _ledger_ids: array[int] = field(default_factory=lambda: array("q"))
-    _entry_ids: array[int] = field(default_factory=lambda: array("q"))
+    # Of each pending entry:
+    _ledger_ids: array[int] = field(default_factory=_numbers)
+    _entry_ids: array[int] = field(default_factory=_numbers)
+    _bytes: array[int] = field(default_factory=_numbers)
+    _left_ms: array[int] = field(default_factory=_numbers)
+    """Remaining time."""
+    _movable_ms: array[int] = field(default_factory=_numbers)
+    """Remaining time; `_STAYS`: it cannot be moved."""
     _far_decisions: array[int] = field(default_factory=lambda: array("b"))
-    """The decision of each pending entry as if far from due, as its place in `_DECISIONS`; `_STAYS`: `PARTLY`."""
-    _left_ms: array[int] = field(default_factory=lambda: array("q"))
-    """The remaining time of each pending entry."""
-    _sent_ms: array[int] = field(default_factory=lambda: array("q"))
-    """The delay of each entry behind the first that a client sent with a delay, acknowledged or not."""
-    _sent_messages: array[int] = field(default_factory=lambda: array("q"))
-    """The messages of these entries."""
-    _bytes: array[int] = field(default_factory=lambda: array("q"))
-    _movable_ms: array[int] = field(default_factory=lambda: array("q"))
-    """The remaining time of each pending entry; `_STAYS`: it cannot be moved."""
+    """Decision as if far from due, as its place in `_DECISIONS`; `_STAYS`: `PARTLY`."""
+    # Of each entry behind the first that a client sent with a delay, acknowledged or not: delay, messages.
+    _sent_ms: array[int] = field(default_factory=_numbers)
+    _sent_messages: array[int] = field(default_factory=_numbers)
     _stretches: list[int] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -126,7 +119,7 @@ class SurveyCounters:
         """Return the tally of the same entries by the decisions of another plan of the topic."""
         found = copy(self)
         found.move_decider, found.decisions = move_decider, {}
-        found.remaining_ms, found._movable_ms = array("q"), array("q")  # noqa: SLF001 - of its own class
+        found.remaining_ms, found._movable_ms = _numbers(), _numbers()  # noqa: SLF001 - of its own class
         for number in range(len(self._left_ms)):
             found._decide(number)  # noqa: SLF001 - of its own class
         return found
@@ -138,7 +131,7 @@ class SurveyCounters:
         if place != _STAYS:
             decision = self.move_decider.at(_DECISIONS[place], remaining_ms).value
             is_movable = self.move_decider.at(_DECISIONS[place], remaining_ms, 0) is MoveDecision.MOVE
-        self.decisions.setdefault(decision, Heap()).add(self._bytes[number])
+        self.decisions.setdefault(decision, Amount()).add(self._bytes[number])
         if decision == MoveDecision.MOVE.value:
             self.remaining_ms.append(remaining_ms)
         self._movable_ms.append(remaining_ms if is_movable else _STAYS)
@@ -170,24 +163,75 @@ class SurveyCounters:
             last: The topic's last entry, if all entries up to it were added; None: they were added in stretches.
             far_ms: Remaining time from which an entry is moved; None: the plan's.
         """
-        now, send_outcome = (
-            self._cursors[subscription].now,
-            self._send_outcome(subscription, far_ms or self.move_decider.far_ms),
-        )
+        cursor, far_ms = self._cursors[subscription], far_ms or self.move_decider.far_ms
+        after, stretches = GapsLeft(self.ledgers), deque(self._stretches)
+        for number in cursor.pending:
+            while stretches and number >= stretches[0]:
+                stretches.popleft()
+                after.new_stretch()
+            if self._movable_ms[number] < far_ms:
+                after.stays(EntryPosition(self._ledger_ids[number], self._entry_ids[number]))
         if last is None:
-            return now.count, send_outcome.count
-        return now.up_to(last), send_outcome.up_to(last)
+            return cursor.now.count, after.count
+        return cursor.now.up_to(last), after.up_to(last)
 
     def stays(self, far_ms: int) -> int:
         """Count the pending entries that stay, if entries with at least this remaining time are moved."""
         return sum(one < far_ms for one in self._movable_ms)
 
-    def _send_outcome(self, subscription: str, far_ms: int) -> GapsLeft:
-        found, stretches = GapsLeft(self.ledgers), deque(self._stretches)
-        for number in self._cursors[subscription].pending:
-            while stretches and number >= stretches[0]:
-                stretches.popleft()
-                found.new_stretch()
-            if self._movable_ms[number] < far_ms:
-                found.stays(EntryPosition(self._ledger_ids[number], self._entry_ids[number]))
-        return found
+
+ARRIVED_MS = 10_000
+"""Entries that arrived within this time may not have been moved yet."""
+ORDINARY = frozenset(
+    {PARTLY, *(one.value for one in (TIMELESS - {MoveDecision.DEFECT}) | {MoveDecision.MOVE, MoveDecision.NEAR})}
+)
+"""Decisions that are not reported: all other entries are far from due and stay."""
+
+
+@dataclass(slots=True)
+class Pending:
+    """The pending entries of a partition; entries are added in topic order, each once."""
+
+    move_decider: MoveDecider
+    cursors: Iterable[Acked]
+    now_ms: int
+    arrived_ms: int | None = ARRIVED_MS
+    """None: nothing is moved, so an entry counts however new it is."""
+    moved: Collection[EntryPosition] = ()
+    """Originals whose copies are stored: they are acknowledged soon."""
+    acked: int = 0
+    left: int = 0
+    """Entries that should have been moved by now."""
+    decisions: Counter[str] = field(default_factory=Counter)
+    _by_all: AckedByAll = field(init=False)
+    _by_any: AckedByAny = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.cursors = tuple(self.cursors)
+        self._by_all, self._by_any = AckedByAll(self.cursors), AckedByAny(self.cursors)
+
+    def see(self, entry: Entry) -> bool:
+        """Add an entry; return whether it should have been moved by now."""
+        position = entry.position
+        if position in self._by_all:
+            self.acked += 1
+            return False
+        decision = PARTLY if position in self._by_any else self.move_decider.decision(entry, self.now_ms).value
+        self.decisions[decision] += 1
+        is_left = (
+            decision == MoveDecision.MOVE.value
+            and (self.arrived_ms is None or entry.publish_ms < self.now_ms - self.arrived_ms)
+            and position not in self.moved
+        )
+        self.left += is_left
+        return is_left
+
+    @property
+    def not_moved(self) -> int:
+        """Entries far from due that should have been moved, or cannot be."""
+        return self.left + sum(self.stays.values())
+
+    @property
+    def stays(self) -> dict[str, int]:
+        """Entries far from due that cannot be moved, by the reason."""
+        return {decision: count for decision, count in self.decisions.most_common() if decision not in ORDINARY}

@@ -3,11 +3,46 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from timewheel.testing.evidence.checker import Totals, check
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Totals:
+    """Counts of a set of timers by outcome.
+
+    Args:
+        attempted: Sends begun.
+        acknowledged: Sends that the broker confirmed.
+        handled: Different timers that reached the handler.
+        lost: Acknowledged, never handled.
+        unexpected: Handled, never attempted.
+        duplicated: Handled more than once.
+        recovered: Attempted, outcome unknown or failed, yet handled.
+    """
+
+    attempted: int
+    acknowledged: int
+    handled: int
+    lost: int
+    unexpected: int
+    duplicated: int
+    recovered: int
+
+
+def check(*, attempted: Collection[str], acknowledged: Collection[str], handled: Mapping[str, int]) -> Totals:
+    begun, confirmed = set(attempted), set(acknowledged)
+    seen = {timer for timer, times in handled.items() if times > 0}
+    return Totals(
+        attempted=len(begun),
+        acknowledged=len(confirmed),
+        handled=len(seen),
+        lost=len(confirmed - seen),
+        unexpected=len(seen - begun),
+        duplicated=sum(times > 1 for times in handled.values()),
+        recovered=len((seen & begun) - confirmed),
+    )
 
 
 @dataclass(slots=True, kw_only=True)
@@ -38,7 +73,6 @@ class Entry:
 
     @property
     def early(self) -> bool:
-        """True if it was handled before its due time."""
         return 0 < self.handled_ms < self.due_ms
 
 
@@ -57,7 +91,6 @@ COLUMNS = (
 
 
 def totals(entries: Iterable[Entry]) -> Totals:
-    """Count a scheme's entries with the checker."""
     entries = list(entries)
     return check(
         attempted=[entry.timer for entry in entries if entry.attempted_ms],

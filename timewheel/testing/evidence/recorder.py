@@ -41,7 +41,6 @@ class Deliveries:
         """Redeliveries of each timer."""
 
     def received(self, message: MessageLike) -> None:
-        """Record a delivery."""
         position = Position.of(message.message_id())
         again = position in self._acknowledged
         if not again and self._cumulative:
@@ -83,11 +82,9 @@ class RecordingClient:
         """By subscription name: the business subscription and the relay's subscriptions."""
 
     def create_producer(self, topic: str, **options: Any) -> Any:
-        """Create a producer, as `pulsar.Client` does."""
         return self._recorded.create_producer(topic, **options)
 
     def get_topic_partitions(self, topic: str) -> list[str]:
-        """Return the topic's partitions, as `pulsar.Client` does."""
         partitions: list[str] = self._recorded.get_topic_partitions(topic)
         return partitions
 
@@ -110,7 +107,6 @@ class RecordingClient:
 
     @property
     def business(self) -> Deliveries:
-        """Deliveries of the business subscription."""
         return self.deliveries[self._business]
 
     @property

@@ -8,8 +8,17 @@ from timewheel.broker.admin.policies import DELAYED_DELIVERY, PAUSE_ON_ACK_STATE
 from timewheel.core.durations import SECOND_MS, format_duration, spelled
 from timewheel.core.escapes import pulsar_admin, timewheel_command
 from timewheel.core.plurals import counted
-from timewheel.inspect.doctor.finding import Finding, Kind, check, error_kind, note_kind, warning_kind
-from timewheel.inspect.doctor.seen import Seen, SeenTopic, Source
+from timewheel.inspect.doctor.seen import (
+    Finding,
+    Kind,
+    Seen,
+    SeenTopic,
+    Source,
+    check,
+    error_kind,
+    note_kind,
+    warning_kind,
+)
 from timewheel.inspect.doctor.settings import broker_command, in_force, is_on, number
 from timewheel.inspect.gaps import Level, SubscriptionGaps
 from timewheel.inspect.gaps.gap_status import PLAN_HELPS, may_need_shadow, plan_command
@@ -141,11 +150,9 @@ def _formats(seen: Seen) -> Iterator[Finding]:
     in_parts = is_on(seen.settings, "persistentUnackedRangesWithMultipleEntriesEnabled", default=False)
     needed = limit * profile.bytes_per_range
     if profile.ack_format == "ranges" and needed > profile.frame_limit_bytes and not in_parts:
-        yield CURSOR_TOO_LARGE.at(
-            "the broker",
-            read=f"{name} is {limit:,}: about {needed:,} bytes as ranges, of {profile.frame_limit_bytes:,}",
-            cure=broker_command(seen, "managedLedgerPersistIndividualAckAsLongArray", "true"),
-        )
+        read = f"{name} is {limit:,}: about {needed:,} bytes as ranges, of {profile.frame_limit_bytes:,}"
+        cure = broker_command(seen, "managedLedgerPersistIndividualAckAsLongArray", "true")
+        yield CURSOR_TOO_LARGE.at("the broker", read=read, cure=cure)
     yield from _metadata_store(seen)
     if profile.ack_format == "bitmap" and profile.ledger_max_entries < min(limit, USUAL_LIMIT):
         yield SMALL_LEDGERS.at(
@@ -161,11 +168,9 @@ def _metadata_store(seen: Seen) -> Iterator[Finding]:
     limit = number(seen.settings, name, 1_000)
     is_packed = (seen.settings or {}).get("managedCursorInfoCompressionType", "NONE") != "NONE"
     if limit * seen.profile.bytes_per_range > METADATA_VALUE_BYTES and not is_packed:
-        yield CURSOR_IN_METADATA.at(
-            "the broker",
-            read=f"{name} is {limit:,}, and managedCursorInfoCompressionType is NONE",
-            cure=broker_command(seen, name, 1_000),
-        )
+        read = f"{name} is {limit:,}, and managedCursorInfoCompressionType is NONE"
+        cure = broker_command(seen, name, 1_000)
+        yield CURSOR_IN_METADATA.at("the broker", read=read, cure=cure)
 
 
 CURSORS = (_gaps, _pauses, _formats)
@@ -222,16 +227,14 @@ def _delays(seen: Seen) -> Iterator[Finding]:
             yield _repaired(DELAYS_OFF, seen, topic, found.value, read)
             continue
         stay_ms = 0 if topic.spec is None else topic.spec.longest_stay_ms
-        if 0 < found.value.max_delay_ms < stay_ms:
+        if found.value.refuses(stay_ms):
             read = f"the longest delay is {format_duration(found.value.max_delay_ms)}, {found.where}"
             read += f"; timers wait {spelled(stay_ms)}"
             yield _repaired(DELAY_TOO_LONG, seen, topic, found.value, read)
         if seen.plan is not None and found.value.tick_ms != seen.plan.tick_ms:
-            yield TICK_DIFFERS.at(
-                topic.name,
-                read=f"the tick is {found.value.tick_ms} ms, {found.where}; the plan says {seen.plan.tick_ms} ms",
-                cure=f'write tick = "{format_duration(found.value.tick_ms)}" into {seen.target}',
-            )
+            read = f"the tick is {found.value.tick_ms} ms, {found.where}; the plan says {seen.plan.tick_ms} ms"
+            cure = f'write tick = "{format_duration(found.value.tick_ms)}" into {seen.target}'
+            yield TICK_DIFFERS.at(topic.name, read=read, cure=cure)
 
 
 def _repaired(kind: Kind, seen: Seen, topic: SeenTopic, found: DelayedDelivery, read: str) -> Finding:
@@ -265,11 +268,9 @@ def _tracker(seen: Seen) -> Iterator[Finding]:
     if seen.plan is None or seen.plan.readers != "any":
         return
     if not is_on(seen.settings, "isDelayedDeliveryDeliverAtTimeStrict", default=seen.settings is None):
-        yield EARLY_FOR_OTHERS.at(
-            "the broker",
-            read='isDelayedDeliveryDeliverAtTimeStrict is false; the plan has readers = "any"',
-            cure=broker_command(seen, "isDelayedDeliveryDeliverAtTimeStrict", "true"),
-        )
+        read = 'isDelayedDeliveryDeliverAtTimeStrict is false; the plan has readers = "any"'
+        cure = broker_command(seen, "isDelayedDeliveryDeliverAtTimeStrict", "true")
+        yield EARLY_FOR_OTHERS.at("the broker", read=read, cure=cure)
 
 
 @check(STARVED, STARVES_OTHERS, needs={Source.SETTINGS, Source.TOPICS}, of_any_topic=True)

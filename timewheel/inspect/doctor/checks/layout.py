@@ -6,12 +6,21 @@ from collections.abc import Iterator
 
 from timewheel.core.errors import TopologyError
 from timewheel.core.escapes import pulsar_admin, timewheel_command
-from timewheel.inspect.doctor.finding import Finding, Kind, check, error_kind, note_kind, warning_kind
-from timewheel.inspect.doctor.seen import Seen, SeenTopic, Source
+from timewheel.inspect.doctor.seen import (
+    Finding,
+    Kind,
+    Seen,
+    SeenTopic,
+    Source,
+    check,
+    error_kind,
+    note_kind,
+    warning_kind,
+)
 from timewheel.inspect.doctor.settings import broker_command, is_on
 from timewheel.inspect.missing_topics import NO_TOPIC
 from timewheel.provision.foreign_settings import foreign_subscriptions
-from timewheel.provision.former_findings import findings_of, left_behind
+from timewheel.provision.former_topics import findings_of, left_behind
 from timewheel.provision.provision_steps import (
     CreateMissedPartitions,
     CreateSubscription,
@@ -107,10 +116,9 @@ def _namespaces(seen: Seen) -> Iterator[Finding]:
     needs={Source.TOPICS, Source.NAMESPACES, Source.POLICIES},
 )
 def _topics(seen: Seen) -> Iterator[Finding]:
-    older = [finding for topic in seen.topics if (finding := _older(seen, topic)) is not None]
+    older, same = _revisions(seen)
     yield from older
-    for topic in seen.topics:
-        yield from _same_revision(seen, topic)
+    yield from same
     # An older plan's topics may be missing for good reason, and nobody is to make them again.
     for topic in () if older else seen.topics:
         if topic.spec is None or seen.namespaces.get(topic.namespace) is None:
@@ -129,22 +137,20 @@ def _topics(seen: Seen) -> Iterator[Finding]:
         yield from _unguarded(seen, topic, [step for step in steps if isinstance(step, SetPolicy)])
 
 
-def _older(seen: Seen, topic: SeenTopic) -> Finding | None:
-    """Return the finding of a due topic that a later revision of the plan was provisioned for."""
-    if seen.plan is None or topic.spec is None:
-        return None
-    try:
-        refuse_older(seen.plan, topic.name, topic.state.provisioned, seen.target)
-    except TopologyError as error:
-        return TOPIC_IN_THE_WAY.at(topic.name, read=error.problem, cure=error.remedy)
-    return None
-
-
-def _same_revision(seen: Seen, topic: SeenTopic) -> Iterator[Finding]:
-    """Yield the finding of a due topic that another plan of this revision was provisioned for."""
-    if seen.plan is not None and topic.spec is not None:
-        for found in same_revision(seen.plan, topic.name, topic.state.provisioned, seen.target):
-            yield TOPIC_IN_THE_WAY.at(found.where, read=found.problem, cure=found.remedy)
+def _revisions(seen: Seen) -> tuple[list[Finding], list[Finding]]:
+    """Return the findings of due topics of a later revision of the plan, and of another plan of this revision."""
+    older: list[Finding] = []
+    same: list[Finding] = []
+    for topic in seen.topics:
+        if seen.plan is None or topic.spec is None:
+            continue
+        try:
+            refuse_older(seen.plan, topic.name, topic.state.provisioned, seen.target)
+        except TopologyError as error:
+            older.append(TOPIC_IN_THE_WAY.at(topic.name, read=error.problem, cure=error.remedy))
+        of_other = same_revision(seen.plan, topic.name, topic.state.provisioned, seen.target)
+        same += [TOPIC_IN_THE_WAY.at(one.where, read=one.problem, cure=one.remedy) for one in of_other]
+    return older, same
 
 
 def _missing(step: Step) -> str:
@@ -229,19 +235,15 @@ def _places(seen: Seen) -> Iterator[Finding]:
     for name, policies in sorted(seen.namespaces.items()):
         if policies is None or name not in used:
             continue
-        if len(policies.replication_clusters) > 1:
+        if policies.is_replicated:
             clusters = ", ".join(policies.replication_clusters)
-            yield REPLICATED.at(
-                name,
-                read=f"it is replicated: {clusters}",
-                cure=f'write holding_namespace = "tenant/namespace", not replicated, into {seen.target}',
-            )
+            read = f"it is replicated: {clusters}"
+            cure = f'write holding_namespace = "tenant/namespace", not replicated, into {seen.target}'
+            yield REPLICATED.at(name, read=read, cure=cure)
         if policies.document.get("is_allow_auto_update_schema") is False:
-            yield SCHEMAS_FROZEN.at(
-                name,
-                read=f"is_allow_auto_update_schema is false, set on the namespace {name}",
-                cure=pulsar_admin("namespaces", "set-is-allow-auto-update-schema", name, "--enable"),
-            )
+            read = f"is_allow_auto_update_schema is false, set on the namespace {name}"
+            cure = pulsar_admin("namespaces", "set-is-allow-auto-update-schema", name, "--enable")
+            yield SCHEMAS_FROZEN.at(name, read=read, cure=cure)
 
 
 @check(SCHEMAS_ENFORCED, needs={Source.NAMESPACES, Source.SETTINGS})
@@ -249,17 +251,13 @@ def _enforced(seen: Seen) -> Iterator[Finding]:
     used = {topic.namespace for topic in seen.topics if topic.spec is not None}
     for name, policies in sorted(seen.namespaces.items()):
         if policies is not None and policies.schema_validation_enforced and name in used:
-            yield SCHEMAS_ENFORCED.at(
-                name,
-                read=f"schema_validation_enforced, set on the namespace {name}",
-                cure=pulsar_admin("namespaces", "set-schema-validation-enforce", name, "--disable"),
-            )
+            read = f"schema_validation_enforced, set on the namespace {name}"
+            cure = pulsar_admin("namespaces", "set-schema-validation-enforce", name, "--disable")
+            yield SCHEMAS_ENFORCED.at(name, read=read, cure=cure)
     if is_on(seen.settings, "isSchemaValidationEnforced", default=False):
-        yield SCHEMAS_ENFORCED.at(
-            "the broker",
-            read="isSchemaValidationEnforced is true",
-            cure=broker_command(seen, "isSchemaValidationEnforced", "false"),
-        )
+        read = "isSchemaValidationEnforced is true"
+        cure = broker_command(seen, "isSchemaValidationEnforced", "false")
+        yield SCHEMAS_ENFORCED.at("the broker", read=read, cure=cure)
 
 
 PLACES = (_places, _enforced)
@@ -275,11 +273,9 @@ NOT_SEEN = note_kind(
 @check(NOT_SEEN, of_any_topic=True)
 def _sight(seen: Seen) -> Iterator[Finding]:
     for one in seen.unread:
-        yield NOT_SEEN.at(
-            one.subject,
-            read=f"{one.source.value}: {one.reason}",
-            cure=timewheel_command("doctor", seen.target, "--token-file", "TOKEN-OF-A-ROLE-THAT-MAY"),
-        )
+        read = f"{one.source.value}: {one.reason}"
+        cure = timewheel_command("doctor", seen.target, "--token-file", "TOKEN-OF-A-ROLE-THAT-MAY")
+        yield NOT_SEEN.at(one.subject, read=read, cure=cure)
 
 
 SIGHT = (_sight,)

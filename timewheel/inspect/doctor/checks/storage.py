@@ -23,8 +23,7 @@ from timewheel.broker.admin.policies import (
 from timewheel.core.durations import DAY_MS, MINUTE_MS, SECOND_MS, format_duration, spelled
 from timewheel.core.escapes import pulsar_admin
 from timewheel.core.plurals import counted
-from timewheel.inspect.doctor.finding import Finding, check, error_kind, note_kind, warning_kind
-from timewheel.inspect.doctor.seen import Seen, SeenTopic, Source
+from timewheel.inspect.doctor.seen import Finding, Seen, SeenTopic, Source, check, error_kind, note_kind, warning_kind
 from timewheel.inspect.doctor.settings import InForce, broker_command, in_force, is_on, number, of_namespace
 from timewheel.provision.provision_steps import SetPolicy
 
@@ -124,11 +123,9 @@ def _ledgers(seen: Seen) -> Iterator[Finding]:
     if not stays_ms or 0 < age_min * MINUTE_MS <= max(DAY_MS, *stays_ms):
         return
     read = f"{name} is {age_min}" + ("" if age_min > 0 else ": never")
-    yield ENDLESS_LEDGERS.at(
-        "the broker",
-        read=f"{read}; timers wait up to {spelled(max(stays_ms))}",
-        cure=broker_command(seen, name, USUAL_ROLLOVER_MIN),
-    )
+    read = f"{read}; timers wait up to {spelled(max(stays_ms))}"
+    cure = broker_command(seen, name, USUAL_ROLLOVER_MIN)
+    yield ENDLESS_LEDGERS.at("the broker", read=read, cure=cure)
 
 
 @check(MESSAGE_TOO_LARGE, needs={Source.POLICIES})
@@ -138,11 +135,9 @@ def _sizes(seen: Seen) -> Iterator[Finding]:
     most = max((largest if size is None else size for size in own.values()), default=largest)
     for name, size in own.items():
         if size is not None and size < most:
-            yield MESSAGE_TOO_LARGE.at(
-                name,
-                read=f"maxMessageSize is {size:,} bytes, set on the topic; others of the plan take {most:,}",
-                cure=pulsar_admin("topicPolicies", "remove-max-message-size", name),
-            )
+            read = f"maxMessageSize is {size:,} bytes, set on the topic; others of the plan take {most:,}"
+            cure = pulsar_admin("topicPolicies", "remove-max-message-size", name)
+            yield MESSAGE_TOO_LARGE.at(name, read=read, cure=cure)
 
 
 STORAGE = (_copies, _ledgers, _sizes)
@@ -266,16 +261,12 @@ def _ttl(seen: Seen) -> Iterator[Finding]:
 def _subscriptions(seen: Seen) -> Iterator[Finding]:
     for namespace in sorted(seen.namespaces):
         found = of_namespace(seen, namespace, SUBSCRIPTION_EXPIRY_MIN)
-        if found is not None and found.value > 0 and any(_is_at_stake(topic, namespace) for topic in seen.topics):
-            yield SUBSCRIPTIONS_EXPIRE.at(
-                namespace,
-                read=f"subscriptions expire after {found.value} min, {found.where}",
-                cure=pulsar_admin("namespaces", "set-subscription-expiration-time", namespace, "-t", 0),
-            )
-
-
-def _is_at_stake(topic: SeenTopic, namespace: str) -> bool:
-    return topic.namespace == namespace and (topic.spec is not None or next(topic.subscriptions(), None) is not None)
+        within = [topic for topic in seen.topics if topic.namespace == namespace]
+        is_at_stake = any(topic.spec is not None or any(topic.subscriptions()) for topic in within)
+        if found is not None and found.value > 0 and is_at_stake:
+            read = f"subscriptions expire after {found.value} min, {found.where}"
+            cure = pulsar_admin("namespaces", "set-subscription-expiration-time", namespace, "-t", 0)
+            yield SUBSCRIPTIONS_EXPIRE.at(namespace, read=read, cure=cure)
 
 
 EXPIRY = (_ttl, _subscriptions)
@@ -319,7 +310,7 @@ def _retention(seen: Seen) -> Iterator[Finding]:
         if topic.spec is not None and is_endless:
             cure = pulsar_admin("topicPolicies", "set-retention", topic.name, "-t", 0, "-s", 0)
             yield KEPT_FOR_EVER.at(topic.name, read=read, cure=cure)
-        if topic.spec is None and not is_endless and topic.parts and next(topic.subscriptions(), None) is None:
+        if topic.spec is None and not is_endless and topic.parts and not any(topic.subscriptions()):
             start = ("-s", "YOUR-SUBSCRIPTION", "-m", "earliest")
             cure = pulsar_admin("topics", "create-subscription", topic.name, *start)
             yield NOBODY_SUBSCRIBED.at(topic.name, read=f"no subscription; {read}", cure=cure)
@@ -349,27 +340,19 @@ def _inactive(seen: Seen) -> Iterator[Finding]:
 @check(AUTO_CREATION, needs={Source.NAMESPACES, Source.SETTINGS, Source.TOPICS})
 def _auto_creation(seen: Seen) -> Iterator[Finding]:
     for name, policies in sorted(seen.namespaces.items()):
-        missing = [topic for topic in seen.topics if _is_missing(topic, name)]
+        own = [topic for topic in seen.topics if topic.namespace == name and topic.spec is not None]
+        missing = sum(not topic.exists for topic in own)
         if policies is None or not missing:
             continue
         override = policies.document.get("autoTopicCreationOverride") or {}
         is_own = "allowAutoTopicCreation" in override
-        on = override["allowAutoTopicCreation"] if is_own else _of_broker(seen)
+        by_broker = seen.settings is not None and is_on(seen.settings, "allowAutoTopicCreation", default=True)
+        on = override["allowAutoTopicCreation"] if is_own else by_broker
         if on:
             where = f"set on the namespace {name}" if is_own else "of the broker"
-            yield AUTO_CREATION.at(
-                name,
-                read=f"topics are made by the clients that use them, {where}; {len(missing)} of the plan are missing",
-                cure=pulsar_admin("namespaces", "set-auto-topic-creation", name, "--disable"),
-            )
-
-
-def _of_broker(seen: Seen) -> bool:
-    return seen.settings is not None and is_on(seen.settings, "allowAutoTopicCreation", default=True)
-
-
-def _is_missing(topic: SeenTopic, namespace: str) -> bool:
-    return topic.namespace == namespace and topic.spec is not None and not topic.exists
+            read = f"topics are made by the clients that use them, {where}; {missing} of the plan are missing"
+            cure = pulsar_admin("namespaces", "set-auto-topic-creation", name, "--disable")
+            yield AUTO_CREATION.at(name, read=read, cure=cure)
 
 
 KEEPING = (_retention, _inactive, _auto_creation)

@@ -1,1 +1,0 @@
-"""Following the topics of a calendar: which intervals are read now, and by which consumer."""
