@@ -242,8 +242,7 @@ def test_a_parked_one_is_handled_again_as_another_generation_by_its_subscription
 
 
 @pytest.mark.parametrize(
-    ("per_s", "expected"),
-    [(None, [0, 0, 0]), (1.0, [0, 1_000, 2_000]), (0.5, [0, 2_000, 4_000]), (3.0, [0, 333, 666])],
+    ("per_s", "expected"), [(None, [0, 0, 0]), (1.0, [0, 1_000, 2_000]), (0.5, [0, 2_000, 4_000]), (3.0, [0, 333, 666])]
 )
 def test_so_many_are_due_each_second(per_s: float | None, expected: list[int]) -> None:
     assert [due_ms - NOW_MS for due_ms in spread(3, NOW_MS, per_s)] == expected

@@ -145,11 +145,9 @@ def test_stretches_that_may_as_well_be_empty_are_one_row() -> None:
 
     assert list(_due_rows(found)) == [("next minute", "12"), ("next hour", "40 +- 9")]
     amounts[7] = Amount(5.0, 7.0)
-    assert list(_due_rows(found)) == [
-        ("next minute", "12"),
-        ("next hour", "40 +- 9"),
-        ("in 45 others", "5 +- 47"),
-    ], "what was seen is in the table: 5 of them, and 7 * 45 ** 0.5"
+    assert list(_due_rows(found)) == [("next minute", "12"), ("next hour", "40 +- 9"), ("in 45 others", "5 +- 47")], (
+        "what was seen is in the table: 5 of them, and 7 * 45 ** 0.5"
+    )
 
 
 PLAN = plan_of(Tiered(window_ms=HOUR_MS, tiers_ms=(HOUR_MS,)), due_topic="persistent://acme/crm/t")

@@ -135,12 +135,7 @@ FAR_AND_HOLD_MS = HOUR_MS + 10 * MINUTE_MS + HOLD_MS
         (700, SOUND.mover, 0, (RUN, f"at the latest that is about {at(NOW_MS + FAR_AND_HOLD_MS)}")),
         (700, None, 0, (RUN, f"at the latest that is about {at(NOW_MS + FAR_AND_HOLD_MS)}")),
         (700, SOUND.mover, -DAY_MS, (RUN, f"it was to be empty by about {at(NOW_MS - DAY_MS + FAR_AND_HOLD_MS)}, so")),
-        (
-            0,
-            SOUND.mover,
-            0,
-            ("the journal is empty: the shadow run of this plan can end",),
-        ),
+        (0, SOUND.mover, 0, ("the journal is empty: the shadow run of this plan can end",)),
         (0, None, 0, ()),
     ],
     ids=range(5),

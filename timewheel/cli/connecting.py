@@ -24,9 +24,7 @@ from timewheel.cli.terminal import print_error
 from timewheel.core.errors import BadConnection, TimewheelError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from contextlib import AbstractContextManager
-    from pathlib import Path
+    from collections.abc import Callable
 
     from timewheel.broker.admin.client import AdminClient
     from timewheel.broker.admin.entries import EntrySource
@@ -95,7 +93,7 @@ class ConnectionOptions:
         from timewheel.core.connection import Connection, Secret, connection_of_environment, named_by
 
         if self.token is not None and not self.token.strip():
-            raise BadConnection("--token", "is empty")
+            raise BadConnection("--token", "is empty")  # as from an unset variable
 
         def option(name: str) -> str:
             others = {"admin_url": self.admin_option, "tls_trust_certs_file_path": "--tls-ca"}
@@ -124,8 +122,6 @@ class ConnectionOptions:
 
     def access(self, hooks: tuple[Hook, ...] | None = None) -> Access:
         """Return the factory of clients."""
-        from timewheel.cli.connecting import Access
-
         return Access(self.merged(), (warn,) if hooks is None else hooks, admin_option=self.admin_option)
 
     def admin(self, hooks: tuple[Hook, ...] | None = None) -> AbstractContextManager[AdminClient]:

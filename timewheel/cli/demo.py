@@ -101,22 +101,19 @@ def _print_figures(console: Console, result: Result) -> None:
     from timewheel.demo.table import HEADER, plain_lines, row_texts, where_we_lose
     from timewheel.testing.evidence.ledger import recount_command
 
-    def say(line: str, style: str = "") -> None:
-        _say(console, line, style)
-
-    say("")
+    show_line(console, "")
     header, *rows = plain_lines(HEADER, [row_texts(row) for row in result.rows])
-    say(header, "bold")
+    show_line(console, header, style="bold")
     for line in rows:
-        say(line)
+        show_line(console, line)
     for name, found in result.checker_trial.items():
-        say(f"the checker, tried on a relay that {name}: lost {found.lost} of {found.acknowledged}")
-    say("Where timewheel loses:")
+        show_line(console, f"the checker, tried on a relay that {name}: lost {found.lost} of {found.acknowledged}")
+    show_line(console, "Where timewheel loses:")
     for line in where_we_lose(result.rows):
-        say(f"  {line}")
+        show_line(console, f"  {line}")
     files = Files.under(result.settings.out)
-    say(f"Recount it yourself: {recount_command(files.ledger)}")
-    say("   ".join(str(path) for path in (files.ledger, files.results)))
+    show_line(console, f"Recount it yourself: {recount_command(files.ledger)}")
+    show_line(console, "   ".join(str(path) for path in (files.ledger, files.results)))
 
 
 def _with_foresight(console: Console, result: Result) -> Result:
@@ -129,7 +126,7 @@ def _with_foresight(console: Console, result: Result) -> Result:
     from timewheel.spark_planner.session import Progress
 
     began_s, files = time.monotonic(), Files.under(result.settings.out)
-    _say(console, "")
+    show_line(console, "")
     try:
         with screen_for(console) as screen:
 
@@ -148,13 +145,13 @@ def _with_foresight(console: Console, result: Result) -> Result:
         result = replace(result, foresight=found)
         save(result, files)
     except ExtraMissing as missing:
-        _say(console, f"No prediction from the ledger: {missing}")
+        show_line(console, f"No prediction from the ledger: {missing}")
     except typer.Exit:
         pass  # stopped by a signal while Spark ran: the session has printed this
     except KeyboardInterrupt:
-        _say(console, STOPPED)
+        show_line(console, STOPPED)
     except Exception as error:  # noqa: BLE001 - a failed prediction must not fail the demo
-        _say(console, f"No prediction from the ledger: {type(error).__name__}: {error}", "bold red")
+        show_line(console, f"No prediction from the ledger: {type(error).__name__}: {error}", style="bold red")
     else:
         _print_foresight(console, found)
     return result
@@ -166,24 +163,24 @@ def _print_verdict(console: Console, result: Result, *, seconds: float) -> None:
     from timewheel.demo.table import meaning
 
     files = Files.under(result.settings.out)
-    _say(console, "")
+    show_line(console, "")
     for sentence in result.outside:
-        _say(console, f"measured, no promise: {sentence}")
+        show_line(console, f"measured, no promise: {sentence}")
     broken = result.verdict.broken
     for sentence in broken:
-        _say(console, f"BROKEN  {sentence}", "bold red")
+        show_line(console, f"BROKEN  {sentence}", style="bold red")
     for row in result.rows if broken else ():
         for name, told in row.events.items():
-            _say(console, f"{row.scheme} logged for its operator: {name}, {told.times} times, last: {told.last}")
+            show_line(console, f"{row.scheme} logged for its operator: {name}, {told.times} times, last: {told.last}")
     kept, style = ("PROMISES KEPT", "bold green") if not broken else (f"{len(broken)} PROMISES BROKEN", "bold red")
-    _say(console, f"{kept}   {seconds:.0f} s", style)
-    _say(console, meaning(result.rows, result.settings.limit, kept=not broken))
+    show_line(console, f"{kept}   {seconds:.0f} s", style=style)
+    show_line(console, meaning(result.rows, result.settings.limit, kept=not broken))
     try:
         need_extras("a report", "report")
     except ExtraMissing as missing:
-        _say(console, f"No {files.report.name}: {missing}")
+        show_line(console, f"No {files.report.name}: {missing}")
     else:
-        _say(console, f"{files.report}")
+        show_line(console, f"{files.report}")
 
 
 def _print_foresight(console: Console, found: Foresight) -> None:
@@ -191,16 +188,12 @@ def _print_foresight(console: Console, found: Foresight) -> None:
     from timewheel.demo.table import plain_lines
 
     header, *rows = plain_lines(HEADER, [row_texts(row) for row in found.rows])
-    _say(console, f"The planner, from this run's own ledger ({found.seconds:.0f} s, Spark's start included):")
-    _say(console, header, "bold")
+    show_line(console, f"The planner, from this run's own ledger ({found.seconds:.0f} s, Spark's start included):")
+    show_line(console, header, style="bold")
     for line in rows:
-        _say(console, line)
-    _say(console, NOTE)
-    _say(console, f"For this trace the planner would choose: {found.verdict}")
-
-
-def _say(console: Console, line: str, style: str = "") -> None:
-    show_line(console, line, style=style)
+        show_line(console, line)
+    show_line(console, NOTE)
+    show_line(console, f"For this trace the planner would choose: {found.verdict}")
 
 
 LOOK_INTERVAL_S = 1.0

@@ -25,10 +25,7 @@ from timewheel.cli.options import AtOnce, Everything, GapLimit, every_ms_of, nam
 from timewheel.cli.terminal import print_line
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from timewheel.metrics import Exporter
-    from timewheel.serving import Answer
+    pass
 
 DEFAULT_HTTP = "127.0.0.1:9409"
 FRESH_LOOKS = 3
@@ -98,7 +95,11 @@ def exporter(
         pages = {
             METRICS_PATH: metrics_page(registry),
             LIVE_PATH: lambda: Answer(200, b"alive\n"),
-            READY_PATH: _readiness(told, every_ms * FRESH_LOOKS),
+            READY_PATH: lambda: (
+                Answer(200, b"the last snapshot is fresh\n")
+                if told.is_fresh(every_ms * FRESH_LOOKS)
+                else Answer(503, b"no look has come to an end lately: see the log\n")
+            ),
         }
         stop_at_end()
         with suppress(Stopped):
@@ -109,14 +110,3 @@ def exporter(
                 told.run(every_ms)
             finally:
                 server.close()
-
-
-def _readiness(told: Exporter, within_ms: int) -> Callable[[], Answer]:
-    from timewheel.serving import Answer
-
-    def answer() -> Answer:
-        if told.is_fresh(within_ms):
-            return Answer(200, b"the last snapshot is fresh\n")
-        return Answer(503, b"no look has come to an end lately: see the log\n")
-
-    return answer

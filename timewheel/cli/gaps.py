@@ -6,7 +6,6 @@ import json
 from contextlib import contextmanager
 from functools import partial
 from io import StringIO
-from itertools import count
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any
@@ -27,11 +26,11 @@ from timewheel.cli.options import (
     every_ms_of,
     names_and_plans,
     need_folders,
+    repeated,
     type_words,
     writing,
 )
 from timewheel.cli.terminal import progress_bar, render, say, show_line, show_rows, terminal
-from timewheel.core.clock import pause
 from timewheel.core.escapes import spreadsheet_cell, timewheel_command
 from timewheel.core.plurals import counted
 
@@ -86,12 +85,17 @@ def gaps(
     from timewheel.inspect.gaps.snapshot import snapshot_facts
 
     every_ms = every_ms_of(every)
-    _refuse(targets, fail_at, everything=everything, files={"--log": log, "--csv": csv_file})
+    if fail_at not in FAIL_AT:
+        raise typer.BadParameter(f"one of {', '.join(FAIL_AT)}, not {fail_at}", param_hint="--fail-at")
+    if bool(targets) == everything:
+        raise typer.BadParameter("name topics, namespaces, tenants or plan files, or give --all", param_hint="TARGET")
+    need_folders({"--log": log, "--csv": csv_file})
     console = terminal()
     with cluster.admin() as admin, _screen(console, live=watch and not as_json) as show:
         status = 0
         seeing = _Seeing(admin, targets or [], everything=everything, limit=limit, at_once=at_once, log=log)
-        for snapshot, messages in seeing.snapshots_of(every_ms if watch else None, times):
+        for _ in repeated(admin.clock, every_ms if watch else None, times):
+            snapshot, messages = seeing.look(quiet=watch)
             status = exit_status(snapshot, fail_at)
             if csv_file is not None:
                 _write_csv(csv_file, snapshot, seeing.snapshots)
@@ -112,15 +116,6 @@ def gaps(
                     )
                 )
     raise typer.Exit(status)
-
-
-def _refuse(targets: Sequence[str] | None, fail_at: str, *, everything: bool, files: Mapping[str, Path | None]) -> None:
-    """Refuse invalid options before any request."""
-    if fail_at not in FAIL_AT:
-        raise typer.BadParameter(f"one of {', '.join(FAIL_AT)}, not {fail_at}", param_hint="--fail-at")
-    if bool(targets) == everything:
-        raise typer.BadParameter("name topics, namespaces, tenants or plan files, or give --all", param_hint="TARGET")
-    need_folders(files)
 
 
 def exit_status(snapshot: GapSnapshot, fail_at: str) -> int:
@@ -163,20 +158,7 @@ class _Seeing:
         self.snapshots: GapHistory = GapHistory() if log is None else read_snapshots(log)
         self.limit: Limit = limit_of(admin, gap_limit_ranges=limit)
 
-    def snapshots_of(
-        self, every_ms: int | None, times: int | None
-    ) -> Iterator[tuple[GapSnapshot, dict[tuple[str, str], AgainMessages]]]:
-        """Yield a single snapshot, or snapshots until Ctrl-C."""
-        for number in count(1):
-            yield self._look(quiet=every_ms is not None)
-            if every_ms is None or number == times:
-                return
-            try:
-                pause(self._admin.clock, every_ms)
-            except KeyboardInterrupt:
-                return
-
-    def _look(self, *, quiet: bool) -> tuple[GapSnapshot, dict[tuple[str, str], AgainMessages]]:
+    def look(self, *, quiet: bool) -> tuple[GapSnapshot, dict[tuple[str, str], AgainMessages]]:
         """Look once; for a single topic also count the messages that an unload would deliver again."""
         from timewheel.inspect.errors import NoSuchTarget
         from timewheel.inspect.gaps import inspect_gaps, topics_of

@@ -9,13 +9,15 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import is_dataclass
 from functools import cache, wraps
+from itertools import count
 from pathlib import Path
-from typing import Annotated, Any, Final, get_type_hints
+from typing import Annotated, Any, Final, TypeVar, get_type_hints
 
 import typer
 from typer import Argument, Option
 from typer.core import TyperGroup
 
+from timewheel.core.clock import Clock, pause
 from timewheel.core.durations import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS, parse_duration
 from timewheel.core.envelope import unit_mistake
 from timewheel.core.plan import Plan
@@ -143,12 +145,20 @@ class CommandGroup(TyperGroup):
                 formatter.write_dl(commands)
 
 
+F = TypeVar("F", bound=Callable[..., Any])
+
+
 class Commands(typer.Typer):
     """Commands whose parameters may be groups of options, see `with_options`."""
 
-    def command(self, name: str | None = None, **settings: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    def command(self, name: str | None = None, **settings: Any) -> Callable[[F], F]:
         """Make a function a command."""
-        return lambda command: super(Commands, self).command(name, **settings)(with_options(command))
+
+        def add(command: F) -> F:
+            super(Commands, self).command(name, **settings)(with_options(command))
+            return command
+
+        return add
 
 
 def command_group(name: str, help: str) -> Commands:  # noqa: A002 - as typer calls it
@@ -171,6 +181,18 @@ def every_ms_of(every: str) -> int:
     if every_ms < LEAST_EVERY_MS:
         raise typer.BadParameter("at least 1s", param_hint="--every")
     return every_ms
+
+
+def repeated(clock: Clock, every_ms: int | None, times: int | None = None) -> Iterator[None]:
+    """Yield once; or with an interval as often as asked, or until Ctrl-C."""
+    for number in count(1):
+        yield
+        if every_ms is None or number == times:
+            return
+        try:
+            pause(clock, every_ms)
+        except KeyboardInterrupt:
+            return
 
 
 def names_and_plans(targets: Sequence[str]) -> tuple[list[str], list[Plan]]:

@@ -26,6 +26,7 @@ from timewheel.cli.planning import (
     as_sampled,
     console_for,
     growth_of,
+    limit_s,
     loaded_survey,
     need_new_folder,
     need_one_source,
@@ -44,12 +45,12 @@ from timewheel.core.plan import Native, Plan
 from timewheel.core.plurals import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from rich.console import Console
 
     from timewheel.core.broker_profile import BrokerProfile
-    from timewheel.spark_planner import Constraints, Fleet, Planned, Prediction, Prices, Traffic
+    from timewheel.spark_planner import Constraints, Fleet, Planned, Prediction, Prices
     from timewheel.spark_planner.estimating import Estimated
     from timewheel.spark_planner.history.sampled import SampleNote
 
@@ -96,13 +97,11 @@ def show_with_room(context: typer.Context, console: Console) -> None:
 
 
 def style_of(planned: Planned | Estimated) -> str:
-    """Return the style of a verdict."""
     color = "red" if not planned.keeps_limits else "yellow" if planned.is_short_of_room else "green"
     return f"bold {color}"
 
 
 def status_of(planned: Planned | Estimated) -> int:
-    """Return the exit status of an answer."""
     if not planned.keeps_limits:
         return FAILED
     return ATTENTION if planned.is_short_of_room else 0
@@ -190,36 +189,19 @@ def answer_fleet(
     as_json: bool,
 ) -> NoReturn:
     """Print and write the answer, and end the command: status 1 if a topic has no plan that keeps every limit."""
-    from timewheel.spark_planner.results.facts import fleet_facts
-
-    assert folder is not None  # need_folder
-    show_fleet(console, fleet)
-    files = write_fleet(console, fleet, folder, base_of, prices)
-    if as_json:
-        print(json.dumps(fleet_facts(fleet, files, prices), indent=1))
-    raise typer.Exit(0 if fleet.keeps_limits else FAILED)
-
-
-def show_fleet(console: Console, fleet: Fleet) -> None:
-    """Print the answer on a terminal."""
-    from timewheel.spark_planner.results.facts import fleet_verdict
+    from timewheel.core.planfile import save_plan
+    from timewheel.spark_planner import report_page
+    from timewheel.spark_planner.results.facts import fleet_facts, fleet_verdict
+    from timewheel.spark_planner.results.report_page import fleet_page
     from timewheel.spark_planner.results.tables import fleet_table
 
+    assert folder is not None  # need_folder
     show_lost(console, fleet.history.statistic)
     say(console, fleet_verdict(fleet), style="bold green" if fleet.keeps_limits else "bold red")
     shown = fleet.topics[:MAX_SHOWN]
-    more = len(fleet.topics) - len(shown)
-    caption = f"The {len(shown)} topics nearest to their limit" if more else "All topics"
+    is_cut = len(fleet.topics) > len(shown)
+    caption = f"The {len(shown)} topics nearest to their limit" if is_cut else "All topics"
     show_table(console, fleet_table(fleet, shown, caption))
-
-
-def write_fleet(
-    console: Console, fleet: Fleet, folder: Path, base_of: Callable[[str], Plan], prices: Prices
-) -> dict[str, str]:
-    """Write the plans, the report of each topic that was planned for, and the index page of the reports."""
-    from timewheel.core.planfile import save_plan
-    from timewheel.spark_planner import report_page
-    from timewheel.spark_planner.results.report_page import fleet_page
 
     folder.mkdir(exist_ok=True)
     names = file_names(one.topic for one in fleet.topics)
@@ -237,10 +219,10 @@ def write_fleet(
     (folder / INDEX).write_text(fleet_page(fleet, pages), encoding="utf-8")
     say(console, f"plans   {len(files):,} in {folder}")
     say(console, f"report  {folder / INDEX}")
-    return files
+    if as_json:
+        print(json.dumps(fleet_facts(fleet, files, prices), indent=1))
+    raise typer.Exit(0 if fleet.keeps_limits else FAILED)
 
-
-Currency = Annotated[str, Option("--currency", help="Currency of these prices, written after an amount.")]
 
 DEFAULT_NAMESPACE = "persistent://public/default/"
 DEFAULT_SUBSCRIPTION = "timers"
@@ -304,7 +286,7 @@ def plan(
     ] = None,
     price_topic_month: Annotated[float | None, Option(min=0.0, help="Price of a partition topic for a month.")] = None,
     price_relay_month: Annotated[float | None, Option(min=0.0, help="Price of a running relay for a month.")] = None,
-    currency: Currency = "EUR",
+    currency: Annotated[str, Option(help="Currency of these prices, written after an amount.")] = "EUR",
     as_json: PlannerJson = False,
 ) -> None:
     """Choose a plan from a history of delays: price some 300 plans, explain the best, and replay every timer through
@@ -323,7 +305,7 @@ def plan(
         _need_files({"--out": out, "--report": report})
     if report is not None or all_topics:
         need_extras("a plan with a report", "planner", "report", java=True)
-    limits_ms = {"silence": _limit_ms(max_silence), "lateness": _limit_ms(max_lateness)}
+    silence_s, lateness_s = limit_s(max_silence), limit_s(max_lateness)
     max_delay_ms = None if max_delay is None else parse_duration(max_delay)
     note = note_of(history)
     console = console_for(as_json=as_json)
@@ -337,11 +319,11 @@ def plan(
 
         return Constraints(
             gap_fraction=gap_fraction,
-            silence_seconds=_seconds(limits_ms["silence"]),
+            silence_seconds=silence_s,
             hops_max=max_hops,
             partition_topics=max_topics,
             partitions_min=partitions_min,
-            lateness_seconds=_seconds(limits_ms["lateness"]),
+            lateness_seconds=lateness_s,
             topic_writes_per_second=topic_cost,
             relay_writes_per_second=relay_cost,
         )
@@ -370,41 +352,19 @@ def plan(
             relay_month=price_relay_month,
         )
         volume = growth_of(asked.growth, note, console)
+        how: dict[str, Any] = {"growth": volume, "as_is": asked.as_is}
         if all_topics:
-            with progress_on(console) as on_progress:
-                seen = asked.survey(spark, history, on_progress, all_topics=True)
-                fleet = plan_all(
-                    seen,
-                    base_of,
-                    evaluated_by,
-                    constraints,
-                    most=max_plans,
-                    growth=volume,
-                    as_is=asked.as_is,
-                    on_progress=on_progress,
-                )
+            with progress_on(console) as how["on_progress"]:
+                seen = asked.survey(spark, history, how["on_progress"], all_topics=True)
+                fleet = plan_all(seen, base_of, evaluated_by, constraints, most=max_plans, **how)
             answer_fleet(console, fleet, out, base_of, prices, as_json=as_json)
-        with progress_on(console) as on_progress:
-            seen = asked.survey(spark, history, on_progress)
+        with progress_on(console) as how["on_progress"]:
+            seen = asked.survey(spark, history, how["on_progress"])
             wanted = seen.topic(asked.topic)
             base = base_of(wanted)
-            planned = plan_for(
-                seen,
-                wanted,
-                base,
-                evaluated_by,
-                constraints,
-                max_delay_ms=max_delay_ms,
-                growth=volume,
-                as_is=asked.as_is,
-                on_progress=on_progress,
-            )
-    show_planned(
-        console,
-        planned,
-        _assumed(base, named=due_topic is not None, subscribed=bool(subscriptions), wanted=wanted),
-        prices,
-    )
+            planned = plan_for(seen, wanted, base, evaluated_by, constraints, max_delay_ms=max_delay_ms, **how)
+    assumed = _assumed(base, named=due_topic is not None, subscribed=bool(subscriptions), wanted=wanted)
+    show_planned(console, planned, assumed, prices)
     write_planned(context, cluster.words, console, planned, out, report, prices, note)
     if as_json:
         print(json.dumps(planned_facts(planned, prices), indent=1))
@@ -416,14 +376,6 @@ def _need_files(paths: Mapping[str, Path | None]) -> None:
     for option, path in paths.items():
         if path is not None and (path.is_dir() or not path.parent.is_dir()):
             raise typer.BadParameter(f"{path} cannot be written: give a file in an existing folder", param_hint=option)
-
-
-def _limit_ms(text: str) -> int | None:
-    return None if text == "none" else parse_duration(text)
-
-
-def _seconds(limit_ms: int | None) -> float | None:
-    return None if limit_ms is None else limit_ms / 1_000
 
 
 def _base(due_topic: str | None, subscriptions: list[str] | None, topic: str, source: str, tick_ms: int) -> Plan:
@@ -452,7 +404,6 @@ def show_planned(console: Console, planned: Planned, assumed: str, prices: Price
     """Print the answer on a terminal."""
     from timewheel.spark_planner import verdict
     from timewheel.spark_planner.results import tables
-    from timewheel.spark_planner.results import tables as costs
     from timewheel.spark_planner.results.facts import (
         describe_copies,
         describe_growth,
@@ -461,7 +412,6 @@ def show_planned(console: Console, planned: Planned, assumed: str, prices: Price
         describe_native,
     )
     from timewheel.spark_planner.results.report_page import headlines
-    from timewheel.spark_planner.results.tables import shadow_table
 
     statistic = planned.history.statistic
     show_reading(console, statistic, planned.topic, planned.traffic)
@@ -475,21 +425,20 @@ def show_planned(console: Console, planned: Planned, assumed: str, prices: Price
     for sentence in [*planned.choice.reasons, describe_growth(planned)]:
         if sentence:
             say(console, sentence, indent=2)
-    quarantine = tables.quarantine_table(statistic)
-    hops = tables.hop_table(planned.recommended.evaluation)
-    moved = shadow_table(planned.choice.recommended.evaluation)
     shown = [
-        *([] if quarantine is None else [quarantine]),
+        tables.quarantine_table(statistic),
         tables.plans_table(planned),
         tables.rules_table(planned),
-        costs.cost_table(planned, prices),
+        tables.cost_table(planned, prices),
         tables.front_table(planned),
         tables.room_table(planned),
-        *[table for table in (moved, hops) if table is not None],
+        tables.shadow_table(planned.choice.recommended.evaluation),
+        tables.hop_table(planned.recommended.evaluation),
         tables.prediction_table(tables.both(planned)),
     ]
     for table in shown:
-        show_table(console, table)
+        if table is not None:
+            show_table(console, table)
     say(console, "")
     say(console, describe_limit(planned))
     if assumed:
@@ -600,9 +549,8 @@ def _compare(
 
 def _print(console: Console, found: Mapping[str, Prediction], growth: float) -> None:
     from timewheel.spark_planner.results import tables
-    from timewheel.spark_planner.results.tables import shadow_table
 
-    traffic = _traffic_of(found)
+    traffic = next(iter(found.values())).traffic  # the same for all
     show_reading(console, traffic.history.statistic, traffic.topic, traffic)
     for name, one in found.items():
         say(console, f"{name}: {tables.plan_label(one.grown.plan)}")
@@ -612,7 +560,7 @@ def _print(console: Console, found: Mapping[str, Prediction], growth: float) -> 
         hops = tables.hop_table(one.evaluation)
         if hops is not None and len(found) == 1:
             show_table(console, hops)
-        moved = shadow_table(one.grown)
+        moved = tables.shadow_table(one.grown)
         if moved is not None:
             say(console, name)
             show_table(console, moved)
@@ -628,7 +576,7 @@ def _facts(found: Mapping[str, Prediction], growth: float) -> dict[str, Any]:
         prediction_facts,
     )
 
-    traffic = _traffic_of(found)
+    traffic = next(iter(found.values())).traffic  # the same for all
     return {
         "history": history_facts(traffic.history),
         "topic": traffic.topic,
@@ -639,11 +587,6 @@ def _facts(found: Mapping[str, Prediction], growth: float) -> dict[str, Any]:
             for name, one in found.items()
         },
     }
-
-
-def _traffic_of(found: Mapping[str, Prediction]) -> Traffic:
-    """Return the traffic, which is the same for all predictions."""
-    return next(iter(found.values())).traffic
 
 
 def predict_from(asked: PlannerOptions, plans: Mapping[str, Plan], profile: BrokerProfile, *, as_json: bool) -> None:

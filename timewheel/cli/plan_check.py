@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, ClassVar
 
 import typer
 from typer import Option
@@ -19,8 +20,10 @@ from timewheel.cli.planning import (
     Memory,
     PlannerJson,
     console_for,
+    limit_s,
     progress_on,
     session,
+    stored_profile,
 )
 from timewheel.cli.terminal import progress_bar, say, show_line, show_table
 from timewheel.core.durations import parse_duration
@@ -30,11 +33,11 @@ from timewheel.core.gap_law import WATCH_SHARE
 from timewheel.core.plan import Plan
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from rich.console import Console
 
-    from timewheel.broker.admin.client import AdminClient
-    from timewheel.core.broker_profile import BrokerProfile
-    from timewheel.spark_planner import Constraints, Statistic
+    from timewheel.spark_planner import Statistic
     from timewheel.watch import Change, Checked, Level
 
 
@@ -93,29 +96,35 @@ def check(
     Exit status: 0 the plan holds; 3 it needs attention soon (a limit within the horizon, drift, or an unexpected
     count); 4 a limit is broken now; 1 and 2 the check was not made.
     """
+    from timewheel.inspect.profile import profile_of
     from timewheel.spark_planner import Constraints
-    from timewheel.watch import append_check
+    from timewheel.watch import append_check, read_checks
+    from timewheel.watch import check as inspect
     from timewheel.watch.text import change_facts, checked_facts
 
     plan = Plan.load(plan_file)
     horizon_ms = parse_duration(horizon)
     need_folders({"--out": out, "--log": log})
-    silence_s = None if max_silence == "none" else parse_duration(max_silence) / 1_000
-    constraints = Constraints(gap_fraction=gap_fraction, silence_seconds=silence_s)
+    constraints = Constraints(gap_fraction=gap_fraction, silence_seconds=limit_s(max_silence))
     console = console_for(as_json=as_json)
-    with cluster.admin() as admin:
-        checked = _checked(
-            admin,
-            plan,
-            _profile(admin, profile),
-            constraints,
-            stat=stat,
-            topic=topic,
-            log=log,
-            horizon_ms=horizon_ms,
-            samples=samples,
-            seed=seed,
-        )
+    with cluster.admin() as admin, _stat_errors():
+        evaluated_by = profile_of(admin) if profile is None else stored_profile(str(profile))
+        statistic = None if stat is None else load_statistic(stat)
+        earlier = () if log is None else read_checks(log, plan.due_topic)
+        with progress_bar("looking at entries") as on_progress:
+            checked = inspect(
+                admin,
+                plan,
+                evaluated_by,
+                statistic=statistic,
+                topic=topic,
+                earlier=earlier,
+                constraints=constraints,
+                horizon_ms=horizon_ms,
+                samples=samples,
+                seed=seed,
+                on_progress=on_progress,
+            )
     if log is not None:
         append_check(log, checked.line())
     _show(console, checked, str(plan_file))
@@ -144,45 +153,14 @@ def load_statistic(path: Path) -> Statistic:
     return load_survey(path).statistic if path.is_dir() else Statistic.load(path)
 
 
-def _checked(
-    admin: AdminClient,
-    plan: Plan,
-    evaluated_by: BrokerProfile,
-    constraints: Constraints,
-    *,
-    stat: Path | None,
-    topic: str | None,
-    log: Path | None,
-    **options: Any,
-) -> Checked:
+@contextmanager
+def _stat_errors() -> Iterator[None]:
     from timewheel.spark_planner.errors import NoSuchTopic, SeveralTopics, StatisticUnreadable
-    from timewheel.watch import check as inspect
-    from timewheel.watch import read_checks
 
     try:
-        statistic = None if stat is None else load_statistic(stat)
-        earlier = () if log is None else read_checks(log, plan.due_topic)
-        with progress_bar("looking at entries") as on_progress:
-            return inspect(
-                admin,
-                plan,
-                evaluated_by,
-                statistic=statistic,
-                topic=topic,
-                earlier=earlier,
-                constraints=constraints,
-                on_progress=on_progress,
-                **options,
-            )
+        yield
     except (NoSuchTopic, SeveralTopics, StatisticUnreadable) as error:
         raise typer.BadParameter(str(error), param_hint="--stat") from error
-
-
-def _profile(admin: AdminClient, path: Path | None) -> BrokerProfile:
-    from timewheel.cli.planning import stored_profile
-    from timewheel.inspect.profile import profile_of
-
-    return profile_of(admin) if path is None else stored_profile(str(path))
 
 
 def _show(console: Console, checked: Checked, plan_file: str) -> None:

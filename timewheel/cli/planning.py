@@ -20,6 +20,7 @@ from timewheel.cli.long_running import stop_at_end
 from timewheel.cli.options import writing
 from timewheel.cli.terminal import print_line, say
 from timewheel.core.broker_profile import DEFAULT_PROFILE, PROFILE_NAMES, BrokerProfile
+from timewheel.core.durations import parse_duration
 from timewheel.core.escapes import visible
 from timewheel.core.extras import need_extras
 from timewheel.core.plan import a_subscription
@@ -219,6 +220,11 @@ def _stopped_by_signals() -> threading.Event:
 
     stop_at_end(told)
     return stopped
+
+
+def limit_s(text: str) -> float | None:
+    """Return a limit such as ``10s`` in seconds; ``none``: no limit."""
+    return None if text == "none" else parse_duration(text) / 1_000
 
 
 def need_new_folder(folder: Path, what: str) -> None:

@@ -78,7 +78,7 @@ def metrics_of_service() -> tuple[Metrics | None, dict[str, Page]]:
 
 
 class RelayFactory:
-    """Makes relays with the same options, and shares the memory among them."""
+    """Makes relays, or with a dialer shadows, with the same options, and shares the memory among them."""
 
     def __init__(
         self,
@@ -89,8 +89,11 @@ class RelayFactory:
         hop_linger_ms: int | None,
         memory_bytes: int,
         hooks: tuple[Hook, ...],
+        dialer: Dialer | None = None,
+        hold_ms: int = 0,
     ) -> None:
         self._client, self._admin = client, admin
+        self._dialer, self._hold_ms = dialer, hold_ms
         self._relay_id, self._hop_linger_ms = relay_id, hop_linger_ms
         self._memory_bytes = memory_bytes
         self._hooks = hooks
@@ -99,10 +102,13 @@ class RelayFactory:
         """Returns the plans that are served now: topics of all other plans are former topics."""
 
     def relay_of(self, plan: Plan) -> RelayLike:
-        """Make a relay that is not started yet."""
+        """Make a relay or a shadow that is not started yet."""
         from timewheel.relay import Relay
+        from timewheel.shadow.shadow import Shadow
 
-        return Relay(self._client, plan, **self._options(plan))
+        if self._dialer is None:
+            return Relay(self._client, plan, **self._options(plan))
+        return Shadow(self._client, plan, self._dialer, self._admin, hold_ms=self._hold_ms, **self._options(plan))
 
     def _options(self, plan: Plan) -> dict[str, Any]:
         from timewheel.provision.former_topics import FormerTopics
@@ -134,7 +140,11 @@ class RelayFactory:
 
     def watch(self, metrics: Metrics, relays: Callable[[], Sequence[RelayLike]]) -> None:
         """Register the relays of each moment with the metrics."""
+        from timewheel.shadow.shadow import Shadow
+
         metrics.watch_relays(relays)
+        if self._dialer is not None:
+            metrics.watch_shadows(lambda: [one for one in relays() if isinstance(one, Shadow)])
 
     def share_memory(self, relays: Sequence[RelayLike]) -> None:
         """Share the memory equally among these relays; there may be none."""
@@ -151,34 +161,6 @@ class RelayFactory:
             return None
 
 
-class ShadowFactory(RelayFactory):
-    """Makes shadows with the same options."""
-
-    def __init__(self, *relay_factories: Any, dialer: Dialer, hold_ms: int) -> None:
-        super().__init__(*relay_factories)
-        self._dialer, self._hold_ms = dialer, hold_ms
-
-    def relay_of(self, plan: Plan) -> RelayLike:
-        """Make a shadow that is not started yet."""
-        from timewheel.shadow.shadow import Shadow
-
-        return Shadow(self._client, plan, self._dialer, self._admin, hold_ms=self._hold_ms, **self._options(plan))
-
-    def watch(self, metrics: Metrics, relays: Callable[[], Sequence[RelayLike]]) -> None:
-        from timewheel.shadow.shadow import Shadow
-
-        super().watch(metrics, relays)
-        metrics.watch_shadows(lambda: [one for one in relays() if isinstance(one, Shadow)])
-
-
-PlanFiles = Annotated[
-    list[Path], Argument(metavar="PLAN...", help="Plan files, or folders of them.", show_default=False)
-]
-Processes = Annotated[
-    int, Option("--processes", min=1, help="Number of processes that share the work; each uses one core.")
-]
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServiceOptions(ConnectionOptions):
     """Options of a relay service: a group for `timewheel.cli.options.with_options`."""
@@ -186,7 +168,9 @@ class ServiceOptions(ConnectionOptions):
     kind: ClassVar[str] = "relay"
     """The first word of the command."""
 
-    plan_files: PlanFiles
+    plan_files: Annotated[
+        list[Path], Argument(metavar="PLAN...", help="Plan files, or folders of them.", show_default=False)
+    ]
     relay_id: Annotated[
         str | None, Option(help="Name of this relay: unique among running relays, the same after a restart.")
     ] = None
@@ -201,7 +185,7 @@ class ServiceOptions(ConnectionOptions):
     memory_mb: Annotated[
         int, Option(min=1, help="Memory for messages received ahead and hops under way, of all plans together.")
     ] = 512
-    processes: Processes = 1
+    processes: Annotated[int, Option(min=1, help="Number of processes that share the work; each uses one core.")] = 1
     http: HttpAddress = None
     ready_file: Annotated[Path | None, Option(help="A file that exists while all relays are ready.")] = None
     log_format: LogFormat = Format.AUTO
@@ -257,8 +241,11 @@ def _run_here(
     # Any broker of the cluster will do.
     topic = texts.plans()[0].due_topic
     with access.client_and_admin(topic) as (client, admin, url):
-        dialer = access.dialer(url) if asked.kind == "shadow" else None
-        crew = _crew(asked, dialer, client, admin, texts.plans(), hooks)
+        hop_linger_ms = None if asked.hop_linger is None else parse_duration(asked.hop_linger)
+        alike = (client, admin, texts.plans(), asked.relay_id, hop_linger_ms, asked.memory_mb << 20, hooks)
+        hold = asked.journal_hold
+        moving = () if hold is None else (access.dialer(url), parse_duration(hold))
+        crew = RelayFactory(*alike, *moving)
         service = Service(
             [crew.relay_of(plan) for plan in texts.plans()],
             drain_ms=drain_ms,
@@ -289,21 +276,6 @@ def _run_here(
             service.run(reloading)
 
 
-def _crew(
-    asked: ServiceOptions,
-    dialer: Dialer | None,
-    client: Any,
-    admin: AdminClient,
-    plans: tuple[Plan, ...],
-    hooks: tuple[Hook, ...],
-) -> RelayFactory:
-    hop_linger_ms = None if asked.hop_linger is None else parse_duration(asked.hop_linger)
-    alike = (client, admin, plans, asked.relay_id, hop_linger_ms, asked.memory_mb << 20, hooks)
-    if dialer is None or asked.journal_hold is None:
-        return RelayFactory(*alike)
-    return ShadowFactory(*alike, dialer=dialer, hold_ms=parse_duration(asked.journal_hold))
-
-
 def _run_processes(
     asked: ServiceOptions, plans: tuple[Plan, ...], drain_ms: int, address: tuple[str, int] | None
 ) -> int:
@@ -315,7 +287,8 @@ def _run_processes(
     from timewheel.relay.relay import new_relay_id
 
     count, ready_file = asked.processes, asked.ready_file
-    arguments = [*map(str, asked.plan_files), *_given(_options_of_each(asked, plans))]
+    given = {name: value for name, value in _options_of_each(asked, plans).items() if value is not None}
+    arguments = [*map(str, asked.plan_files), *(text for name, value in given.items() for text in (name, str(value)))]
     if asked.token is not None:
         os.environ["PULSAR_TOKEN"] = asked.token  # not as an argument, which all users of the host can read
     base = asked.relay_id or new_relay_id()
@@ -323,7 +296,10 @@ def _run_processes(
         children = []
         for number in range(count):
             own = ["--relay-id", f"{base}-{number}", "--ready-file", f"{folder}/{number}", "--with-stdin"]
-            own += _http_of_child(address, number)
+            if address is not None and address[1]:
+                # The child's own port for metrics, counted from the service's port so that it is known.
+                host = f"[{address[0]}]" if ":" in address[0] else address[0]
+                own += ["--http", f"{host}:{address[1] + 1 + number}"]
             command = [sys.executable, "-m", "timewheel", asked.kind, "run", *arguments, *own]
             children.append(Child(f"{base}-{number}", command, Path(folder, str(number)), system_random()))
         running = Processes(children, drain_ms=drain_ms, address=address, ready_file=ready_file, clock=SystemClock())
@@ -348,18 +324,6 @@ def _options_of_each(asked: ServiceOptions, plans: tuple[Plan, ...]) -> dict[str
         "--log-format": asked.log_format.value,
         "--log-level": asked.log_level.value,
     }
-
-
-def _http_of_child(address: tuple[str, int] | None, number: int) -> list[str]:
-    """Return the option with the child's own port for metrics, counted from the service's port so that it is known."""
-    if address is None or not address[1]:
-        return []
-    host = f"[{address[0]}]" if ":" in address[0] else address[0]
-    return ["--http", f"{host}:{address[1] + 1 + number}"]
-
-
-def _given(options: dict[str, Any]) -> list[str]:
-    return [text for name, value in options.items() if value is not None for text in (name, str(value))]
 
 
 def _end_with_stdin(end: Callable[[], None]) -> None:
@@ -414,8 +378,7 @@ def abort(
 
     Exit status 1 if producers of an earlier plan are connected, or if timers wait where no client of this plan reads.
     """
-    complete = put_back(plan_file, cluster.access())
-    if not complete:
+    if not put_back(plan_file, cluster.access()):
         raise typer.Exit(FAILED)
 
 
@@ -461,7 +424,10 @@ def await_empty(
 
 
 def put_back(plan_file: Path, access: Access) -> bool:
-    """Run a relay of the `native` plan until no holding topic of an earlier plan has anything, and verify it."""
+    """Run a relay of the `native` plan until no holding topic of an earlier plan has anything.
+
+    Returns True if nothing waits, nothing became a dead letter, and no client of an earlier plan is connected.
+    """
     from rich.console import Console
 
     from timewheel.core.planfile import load_plan

@@ -22,7 +22,7 @@ from timewheel.events import RelayProcessEnded
 from timewheel.hooks import log_event
 from timewheel.relay.machine.backoff import Backoff
 from timewheel.relay.service import ReadyFile, Reported, health_pages
-from timewheel.serving import HttpServer, Page
+from timewheel.serving import HttpServer
 
 SOCKET = "NOTIFY_SOCKET"
 VARIABLES = (SOCKET, "WATCHDOG_PID", "WATCHDOG_USEC")
@@ -57,7 +57,9 @@ GRACE_MS = 70_000
 
 
 class Child:
-    """One relay process, through all its starts."""
+    """One relay process, through all its starts; it must end when its standard input closes, and so never outlives this
+    process.
+    """
 
     def __init__(self, relay_id: str, command: Sequence[str], ready_file: Path, rng: Random) -> None:
         self.relay_id = relay_id
@@ -84,7 +86,10 @@ class Child:
         self._process = subprocess.Popen(self._command, stdin=subprocess.PIPE, env=own)
 
     def inspect(self, now_ms: int) -> int | None:
-        """Start the process again if it has ended and its pause is over."""
+        """Start the process again if it has ended and its pause is over.
+
+        Returns the exit status of a process that failed before it was ever ready: a restart would fail in the same way.
+        """
         assert self._process is not None, "not started"
         if self.ready:
             self._was_ready = self._listens = True
@@ -153,13 +158,11 @@ class Processes:
         address: tuple[str, int] | None,
         ready_file: Path | None,
         clock: Clock,
-        pages: Mapping[str, Page] | None = None,
         report_well: Callable[[], None] = lambda: None,
     ) -> None:
         self._children = tuple(children)
         self._drain_ms = drain_ms
         self._address = address
-        self._pages = {**health_pages(self._reported_of_life, self._reported_of_readiness), **(pages or {})}
         self._ready_file = ready_file
         self._clock = clock
         self._report_well = report_well
@@ -175,9 +178,10 @@ class Processes:
         self._hung_up = True
 
     def run(self) -> int:
-        """Start all children, watch them, and end them on request."""
+        """Start all children, watch and end them; return 0, or the exit code of a child that could not start."""
         file = None if self._ready_file is None else ReadyFile(self._ready_file)
-        server = None if self._address is None else HttpServer(*self._address, self._pages)
+        pages = health_pages(self._reported_of_life, self._reported_of_readiness)
+        server = None if self._address is None else HttpServer(*self._address, pages)
         nothing = threading.Condition()
         try:
             for child in self._children:

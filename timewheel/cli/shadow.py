@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -22,12 +22,13 @@ from timewheel.cli.options import (
     command_group,
     entries_wait,
     every_ms_of,
+    repeated,
     type_words,
 )
-from timewheel.cli.relay import ShadowServiceOptions, run_service
+from timewheel.cli.planning import console_for
+from timewheel.cli.relay import ShadowServiceOptions, await_empty, run_service
 from timewheel.cli.terminal import STYLES, print_error, print_line, progress_bar, render, say, show_line, show_rows
 from timewheel.core.clock import SystemClock
-from timewheel.core.clock import pause as wait
 from timewheel.core.durations import parse_duration, span, spelled
 from timewheel.core.errors import AdminError, AdminMissing, PlanError, TopologyError
 from timewheel.core.escapes import timewheel_command, visible
@@ -42,8 +43,6 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from timewheel.broker.admin.client import AdminClient
-    from timewheel.cli.connecting import Access
-    from timewheel.core.plan import Plan
     from timewheel.inspect.doctor import Finding
     from timewheel.inspect.status import Amount
     from timewheel.shadow.desired_state import State
@@ -80,16 +79,6 @@ def need_shadow(admin: AdminClient, plan: Plan, plan_file: Path) -> State:
         start = timewheel_command("shadow", "start", str(plan_file))
         fact = f"has no shadow: there is no {journal}"
         raise TopologyError(plan.due_topic, fact, f"to start one: {start}; or correct {plan_file}") from error
-
-
-def refuse_pause(plan: Plan, plan_file: Path, state: State) -> None:
-    """Refuse to pause a topic of which nothing is moved or held, for a pause would only hide that."""
-    from timewheel.shadow.desired_state import State
-
-    if state in (State.PROVISIONED, State.NATIVE):
-        start = timewheel_command("shadow", "start", str(plan_file))
-        fact = f"is {state.value}: nothing is moved, so there is nothing to pause"
-        raise TopologyError(plan.due_topic, fact, f"to begin: {start}")
 
 
 def note(admin: AdminClient, plan: Plan, state: State, before: State | None = None) -> str:
@@ -271,7 +260,10 @@ def bare_plan(admin: AdminClient, topic: str) -> Plan:
 
 
 def plan_of_topic(found: Survey, window_ms: int | None) -> Plan:
-    """Make the plan of a topic for its delays."""
+    """Make the plan of a topic, surveyed by its `bare_plan`, for its delays.
+
+    Without a window: the longest, up to half a day, that leaves few gaps; the shortest if none does.
+    """
     from timewheel.inspect.errors import NothingToSample
     from timewheel.shadow.curing import fitted, windows
 
@@ -321,12 +313,12 @@ def start(
     --out, and the command asks before it starts. Exit status: 3 if there are reasons against a shadow, and nothing was
     started; 1 if the topic cannot be seen.
     """
-    from timewheel.cli.planning import console_for
+    from timewheel.core.planfile import save_plan
     from timewheel.shadow.curing import with_window
+    from timewheel.shadow.survey import read_topic, survey_facts
 
     is_topic = _is_topic(target, out)
     window_ms = None if window is None else parse_duration(window)
-    from timewheel.shadow.survey import read_topic, survey_facts
 
     access = cluster.access()
     console = console_for(as_json=as_json)
@@ -343,12 +335,19 @@ def start(
             text = "" if is_topic else _edited(target, made, plan)
             found = read.survey(plan)
         if out is not None:
-            _write(plan, out, console, as_json=as_json)
+            save_plan(plan, out)
+            if not as_json:
+                say(console, "")
+                say(console, f"plan    {out}", style="bold")
+                for line in out.read_text(encoding="utf-8").splitlines():
+                    show_line(console, line)
         if not as_json:
             show_survey(console, found)
         begins = not dry_run and (ignoring or not found.is_refused)
         if begins and is_topic and not yes:
-            begins = _asked(plan)
+            with suppress(typer.Abort):  # without a terminal the answer is no
+                begins, topic = False, visible(plan.due_topic)
+                begins = typer.confirm(f"Create the plan's topics, and start to shadow {topic}?", err=True)
         done = _begin(admin, plan, file, text) if begins else ""
         is_moved = bool(done) and _is_moved(admin, plan)
     if as_json:
@@ -428,26 +427,6 @@ def _is_topic(target: str, out: Path | None) -> bool:
     return is_topic
 
 
-def _write(plan: Plan, file: Path, console: Console, *, as_json: bool) -> None:
-    """Write the plan's file, and print it."""
-    from timewheel.core.planfile import save_plan
-
-    save_plan(plan, file)
-    if not as_json:
-        say(console, "")
-        say(console, f"plan    {file}", style="bold")
-        for line in file.read_text(encoding="utf-8").splitlines():
-            show_line(console, line)
-
-
-def _asked(plan: Plan) -> bool:
-    """Ask whether to begin; without a terminal the answer is no."""
-    try:
-        return typer.confirm(f"Create the plan's topics, and start to shadow {visible(plan.due_topic)}?", err=True)
-    except typer.Abort:
-        return False
-
-
 def _begin(admin: AdminClient, plan: Plan, file: str, text: str) -> str:
     """Make the topics, write a new text into the plan's file and store the request; return the result as a sentence."""
     from timewheel.provision.provisioning import ensure
@@ -485,23 +464,15 @@ def status(
 
     every_ms = every_ms_of(every)
     plan = plan_with_intake(plan_file)
-    access = cluster.access()
+    access, code = cluster.access(), 0
     with unseen_is_an_exit(), access.admin() as admin:
         need_shadow(admin, plan, plan_file)
-        while True:
+        for _ in repeated(admin.clock, every_ms if watch else None):
             dialer = access.dialer(access.service_url_of(plan.due_topic, admin))
             found = overview_of(admin, dialer, plan, target=str(plan_file), reached_by=cluster.words)
             render(overview_facts(found), partial(show_overview, found=found), as_json=as_json)
-            if not watch:
-                break
-            try:
-                wait(admin.clock, every_ms)
-            except KeyboardInterrupt:
-                break
-    if found.warnings:
-        raise typer.Exit(ATTENTION)
-    if found.unread:
-        raise typer.Exit(FAILED)
+            code = ATTENTION if found.warnings else FAILED if found.unread else 0
+    raise typer.Exit(code)
 
 
 def show_overview(console: Console, found: ShadowOverview) -> None:
@@ -729,8 +700,15 @@ def pause(plan_file: PlanFile, *, cluster: AdminOptions) -> None:
     plan = plan_with_intake(plan_file)
     with cluster.admin() as admin:
         before = need_shadow(admin, plan, plan_file)
-        refuse_pause(plan, plan_file, before)
+        if before in (State.PROVISIONED, State.NATIVE):  # a pause would only hide that nothing is moved or held
+            fact = f"is {before.value}: nothing is moved, so there is nothing to pause"
+            begin = timewheel_command("shadow", "start", str(plan_file))
+            raise TopologyError(plan.due_topic, fact, f"to begin: {begin}")
         print_line(note(admin, plan, State.PAUSED, before))
+
+
+SETTLE_MS = 5_000
+"""By then every running shadow has seen that it must move no more timers."""
 
 
 @shadow.command()
@@ -742,42 +720,31 @@ def abort(plan_file: PlanFile, *, cluster: ConnectionOptions) -> None:
     then a broker that is killed may deliver originals again, and only a shadow can acknowledge these. At its end the
     command prints the latest time until which this is necessary.
     """
-    access = cluster.access()
-    put_back(plan_file, access, reached_by=cluster.words)
-
-
-SETTLE_MS = 5_000
-"""By then every running shadow has seen that it must move no more timers."""
-
-
-def put_back(plan_file: Path, access: Access, *, reached_by: Sequence[str] = ()) -> None:
-    """Store the request, run a shadow here until no timer waits, store that, and print the remaining steps."""
     from rich.console import Console
 
-    from timewheel.cli.relay import await_empty
     from timewheel.provision.former_topics import FormerTopics
     from timewheel.shadow.desired_state import State
     from timewheel.shadow.draining import Stalls, journaled, waiting, waiting_timers
     from timewheel.shadow.shadow import Shadow
 
     plan = plan_with_intake(plan_file)
-    told = Console(stderr=True)
+    access, told = cluster.access(), Console(stderr=True)
     with access.client_and_admin(plan.due_topic) as (client, admin, url):
         before = need_shadow(admin, plan, plan_file)
         timers = waiting_timers(admin, plan)  # first: from the request on, every running shadow sends timers back
         show_line(told, note(admin, plan, State.DRAINING, before))
         # Timers that were moved before the plan changed also go back, even if no other shadow runs to drain them.
         former = FormerTopics(admin, plan)
-        shadow = Shadow(client, plan, access.dialer(url), admin, hooks=(warn,), former_topics=former)
-        shadow.start()
+        here = Shadow(client, plan, access.dialer(url), admin, hooks=(warn,), former_topics=former)
+        here.start()
         try:
             stalls = Stalls(admin, plan)
             await_empty(told, lambda: waiting(admin, plan), settle_ms=SETTLE_MS, why_stalled=stalls)
         finally:
-            shadow.stop()
+            here.stop()
         print_line(note(admin, plan, State.NATIVE))
         kept, now_ms = journaled(admin, plan), admin.clock.now_ms()
-    for line in last_words(plan, str(plan_file), timers, kept=kept, now_ms=now_ms, reached_by=reached_by):
+    for line in last_words(plan, str(plan_file), timers, kept=kept, now_ms=now_ms, reached_by=cluster.words):
         print_line(line)
 
 

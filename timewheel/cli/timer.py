@@ -70,7 +70,7 @@ def list_(
 ) -> None:
     """List the cancellations in effect: until when timers of an id or a group are cancelled. Changes nothing."""
     access = cluster.access()
-    with reading(_plan(plan_file), access) as (log, _):
+    with reading(Plan.load(plan_file), access) as (log, _):
         wanted = set(names or ())
         live = [one for one in log.table.live() if not wanted or one.name in wanted]
     live.sort(key=lambda one: one.cut, reverse=True)
@@ -97,7 +97,7 @@ def compact(plan_file: PlanFile, *, cluster: ConnectionOptions, as_json: AsJson 
     from timewheel.relay.compactor import compact as pack
 
     access = cluster.access()
-    with reading(_plan(plan_file), access) as (log, client):
+    with reading(Plan.load(plan_file), access) as (log, client):
         live = pack(client, log)
     written = counted(live or 0, "cancellation in effect was", "cancellations in effect were")
     if live is not None or as_json:
@@ -106,10 +106,6 @@ def compact(plan_file: PlanFile, *, cluster: ConnectionOptions, as_json: AsJson 
         why = "another process is compacting it, or it could not be read to its end"
         say(terminal(to_stderr=True), f"{log.topic} was not compacted: {why}.")
     raise typer.Exit(FAILED if live is None else 0)
-
-
-def _plan(plan_file: Path) -> Plan:
-    return Plan.load(plan_file)
 
 
 def known_cancellations(plan: Plan, access: Access) -> CancellationTable | None:
@@ -425,7 +421,10 @@ def reschedule(
     pairs = [text.partition("=") for text in properties or ()]
     if not all(name and sign for name, sign, _ in pairs):
         raise typer.BadParameter("NAME=VALUE", param_hint="--property")
-    payload = sys.stdin.buffer.read() if str(content) == "-" else _read(content)
+    try:
+        payload = sys.stdin.buffer.read() if str(content) == "-" else content.read_bytes()
+    except OSError as error:
+        raise typer.BadParameter(str(error), param_hint="--content") from None
     due_ms = moment_ms(moment, "--at")
     plan = Plan.load(plan_file)
     access = cluster.access()
@@ -521,13 +520,6 @@ def _parked(admin: AdminClient, plan: Plan, timer_id: str) -> list[tuple[str, De
         for name in plan.subscriptions
         for one in dead_letters(admin, parked_box(plan, name), wish).dead_letters
     ]
-
-
-def _read(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        raise typer.BadParameter(str(error), param_hint="--content") from None
 
 
 def _cancel_facts(one: CancelResult) -> dict[str, Any]:

@@ -87,7 +87,11 @@ def ensure(
             refused, report = error, make(admin, dry_run=True, ignore_former_topics=True)
         removals = remove_topics(admin, plan, dry_run=dry_run, waits_for=_report_of_wait) if remove_drained else ()
     if as_json:
-        print(json.dumps({**_report_json(report), "removals": [_removal_json(removal) for removal in removals]}))
+        removed = [
+            {"topic": one.topic, "stage": one.stage.value, "backlog": one.backlog, "clients": one.clients}
+            for one in removals
+        ]
+        print(json.dumps({**_report_json(report), "removals": removed}))
     else:
         _print_report(report, verbose=verbose)
         for removal in removals:
@@ -161,15 +165,6 @@ def _report_of_wait(removal: Removal) -> None:
 
     clients = counted(removal.clients, "client")
     print_line(f"{removal.topic}: empty, waiting up to {LET_GO_MS // 1_000} s for {clients} to leave", to_stderr=True)
-
-
-def _removal_json(removal: Removal) -> dict[str, Any]:
-    return {
-        "topic": removal.topic,
-        "stage": removal.stage.value,
-        "backlog": removal.backlog,
-        "clients": removal.clients,
-    }
 
 
 def _print_report(report: Report, *, verbose: bool) -> None:
