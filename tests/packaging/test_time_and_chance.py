@@ -172,7 +172,7 @@ EXCEPTIONS: dict[tuple[str, str], str] = {
     ("producers/aio.py", "call_later()"): "waits on an event loop are the loop's, by its own clock",
     ("producers/base_producer.py", "os.urandom"): "timer ids must differ between processes, whatever their seeds are",
     (
-        "timewheel/client/own_numbers.py",
+        "timewheel/client/surface.py",
         "os.urandom",
     ): "names of producers that nobody can guess, whatever seeds are handed in",
     ("timewheel/relay/relay.py", "os.urandom"): "relay ids must differ between processes, whatever their seeds are",
