@@ -217,8 +217,13 @@ class BaseConsumer:
             clock=clock,
         )
         self._source = self._source_of()
-        has_log = plan.cancel is not None
-        self._cancellation_log = CancellationLog(client, plan, clock, self._hooks) if has_log else None
+        self._cancellation_log: CancellationLog | None = None
+        judge: DeliveryPolicy | None = None
+        questions: Questions | None = None
+        if plan.cancel is not None:
+            self._cancellation_log = CancellationLog(client, plan, clock, self._hooks)
+            judge = DeliveryPolicy(self._cancellation_log.table.is_dead, plan.cancel.keep_ms)
+            questions = Questions(self._cancellation_log, plan.cancel.on_log_unavailable, clock)
         self._receiver = Receiver(
             self._source,
             Engine(
@@ -226,14 +231,14 @@ class BaseConsumer:
                 max_held=max_held,
                 handled=HandledWindow(handled_window),
                 ack_timeout_ms=self._subscribing.ack_timeout_ms,
-                judge=self._policy(),
+                judge=judge,
                 overdue=overdue,
                 parks=plan.keeps_back,
                 redelivery_delay_ms=self._subscribing.redelivery_delay_ms,
             ),
             Republisher(client, plan, subscription, clock, self._hooks),
             pace=None if max_rate is None else Pace(max_rate),
-            questions=self._questions(),
+            questions=questions,
             sorts=self._subscribing.ack_timeout_ms is None,
             redelivery_delay_ms=self._subscribing.redelivery_delay_ms,
             clock=clock,
@@ -241,7 +246,7 @@ class BaseConsumer:
             on_settled=None if self._guard is None else self._guard.settled,
         )
         self._relay: Relay | None = None
-        has_work = plan.needs_relay or has_log or former_topics is not None
+        has_work = plan.needs_relay or plan.cancel is not None or former_topics is not None
         if has_work and (plan.relay == "embedded" if relay is None else relay):
             # Imported here, so that a consumer without an embedded relay does not pay for the import.
             from timewheel.relay import Relay  # noqa: PLC0415
@@ -354,16 +359,6 @@ class BaseConsumer:
             return RollingSource(self._subscribing, plan, retry_topic, clock, self._hooks, read)
         topics = (plan.due_topic,) if retry_topic is None else (plan.due_topic, retry_topic)
         return SingleSource(self._subscribing, topics, clock, self._hooks, read)
-
-    def _policy(self) -> DeliveryPolicy | None:
-        if self._cancellation_log is None or self.plan.cancel is None:
-            return None
-        return DeliveryPolicy(self._cancellation_log.table.is_dead, self.plan.cancel.keep_ms)
-
-    def _questions(self) -> Questions | None:
-        if self._cancellation_log is None or self.plan.cancel is None:
-            return None
-        return Questions(self._cancellation_log, self.plan.cancel.on_log_unavailable, self._clock)
 
     def _shut(self) -> None:
         """Stop the relay and close the client's consumers."""

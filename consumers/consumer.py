@@ -7,7 +7,7 @@ import datetime as dt
 import inspect
 import threading
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
@@ -220,7 +220,10 @@ class Run:
             try:
                 self._feed(pool)
             finally:
-                self._drain(pool, drain_ms)
+                for timer in pool.drain(drain_ms):
+                    self.outcomes.given_back(timer)
+                if pool.running:
+                    self.hooks.emit(HandlersLeftBehind(handlers=pool.running))
         if self.fatal is not None:
             raise self.fatal
 
@@ -228,7 +231,7 @@ class Run:
         while not self.is_stopping():
             timer = self.receiver.next(SLICE_MS)
             if timer is not None and not self._put(pool, timer):
-                self._return([timer])
+                self.outcomes.given_back(timer)
 
     def _put(self, pool: Workers[InFlight], timer: InFlight) -> bool:
         key = key_of(timer.arrival.message)
@@ -236,15 +239,6 @@ class Run:
             if pool.put(timer, key, SLICE_MS):
                 return True
         return False
-
-    def _drain(self, pool: Workers[InFlight], drain_ms: int) -> None:
-        self._return(pool.drain(drain_ms))
-        if pool.running:
-            self.hooks.emit(HandlersLeftBehind(handlers=pool.running))
-
-    def _return(self, timers: Iterable[InFlight]) -> None:
-        for timer in timers:
-            self.outcomes.given_back(timer)
 
     def _handle(self, call: Callable[[DelayedMessage], None], timer: InFlight) -> None:
         try:

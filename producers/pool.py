@@ -386,7 +386,11 @@ class ProducerPool:
                     victim = self._evicted()
                     opening = self._opening[key] = Opening()
                     return opening, victim
-                self._wait()
+                self._waiters += 1
+                try:
+                    self._changed.wait()
+                finally:
+                    self._waiters -= 1
                 if others is not None and others.error is not None:
                     raise others.error
 
@@ -406,13 +410,6 @@ class ProducerPool:
         victim = min(idle, key=lambda pooled: pooled.last_turn)
         del self._open[victim.key]
         return victim
-
-    def _wait(self) -> None:
-        self._waiters += 1
-        try:
-            self._changed.wait()
-        finally:
-            self._waiters -= 1
 
     def _take(self, pooled: PooledProducer) -> None:
         pooled.in_flight += 1

@@ -138,7 +138,7 @@ def test_tests_are_read_with_their_file_and_names_without_one_are_told() -> None
 
 
 def test_a_module_is_looked_for_under_the_name_that_it_is_imported_by() -> None:
-    assert {"timewheel.core.plan", "timewheel.relay", "timewheel.producers.pool"} <= module_names()
+    assert {"timewheel.core.plan", "timewheel.relay", "timewheel.producers.base_producer"} <= module_names()
     assert modules("in `timewheel.core.no_such`, not in `plan`") == ["timewheel.core.no_such"]
     assert "timewheel.core.no_such" not in module_names()
 
