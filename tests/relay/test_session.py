@@ -60,12 +60,7 @@ def test_a_message_that_waits_for_a_lease_keeps_the_properties_it_came_with(
         router=ROUTER, clock=ManualClock(), hooks=SimpleNamespace(emit=lambda _event: None), relay_id="r"
     )
     session = sessions.Session(
-        SOURCE_PARTITION,
-        tools,
-        Handle(tools.clock),
-        Verdicts(),
-        machine,
-        Prefetch(Memory(), by_broker=False),
+        SOURCE_PARTITION, tools, Handle(tools.clock), Verdicts(), machine, Prefetch(Memory(), by_broker=False)
     )
     came = {**ENVELOPE.properties(), "tenant": "acme"}
     session._message, session._properties = client_message(), dict(came)

@@ -15,13 +15,7 @@ from typing import Any
 import pulsar
 
 from timewheel.client.connection_watch import ConnectionWatch
-from timewheel.client.native import (
-    NO_SCHEMA,
-    Entries,
-    carry,
-    properties_size,
-    size_of,
-)
+from timewheel.client.native import NO_SCHEMA, Entries, carry, properties_size, size_of
 from timewheel.client.positions import Position
 from timewheel.client.results import is_of_message
 from timewheel.client.schema_versions import SCHEMA_REFUSALS
@@ -189,13 +183,7 @@ class Session:
     """
 
     def __init__(
-        self,
-        source: Source,
-        tools: Tools,
-        handle: Handle,
-        verdicts: Verdicts,
-        machine: Machine,
-        prefetch: Prefetch,
+        self, source: Source, tools: Tools, handle: Handle, verdicts: Verdicts, machine: Machine, prefetch: Prefetch
     ) -> None:
         self._source = source
         self._tools = tools
