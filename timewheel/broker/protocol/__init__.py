@@ -7,6 +7,6 @@ nothing is published. Other packages use `consumers`.
 
 The twenty messages are encoded by hand. With the library `protobuf` a core read 90,000 entries a second, with `wire`
 51,000 (300 bytes and two properties each; 2 cores of an Intel Xeon, 2026-11-24): both more than a client delivers. But
-`protobuf` would bind a service to the version of gRPC and others, has no types, raises its own errors, for example for a
-property that is not UTF-8, and would read a broker's bytes before our limits apply.
+`protobuf` would bind a service to the version of gRPC and others, has no types, raises its own errors (for a property
+that is not UTF-8, for example), and would read a broker's bytes before our limits apply.
 """
