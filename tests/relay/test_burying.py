@@ -16,14 +16,7 @@ from timewheel.client.dead_letters import PART_BYTES, in_parts
 from timewheel.client.positions import Position
 from timewheel.core.names import Names
 from timewheel.relay.driver import dead_letter_writer as buryings
-from timewheel.relay.driver.dead_letter_writer import (
-    MAX_JUMPS,
-    MAX_VERDICTS,
-    DeadLetterWriter,
-    Seen,
-    Verdict,
-    Verdicts,
-)
+from timewheel.relay.driver.dead_letter_writer import MAX_JUMPS, MAX_VERDICTS, DeadLetterWriter, Seen, Verdict, Verdicts
 from timewheel.relay.driver.source import Handle
 from timewheel.relay.machine.order import Spot
 

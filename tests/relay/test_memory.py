@@ -46,11 +46,7 @@ def test_a_share_is_half_queue_and_half_window(budget_mb: int, readers: int, ent
     assert it.window_bytes() == window_bytes
 
 
-@given(
-    budget_bytes=st.integers(MB, 1 << 34),
-    readers=st.integers(1, 2_000),
-    entry_bytes=st.integers(1, 8 * MB),
-)
+@given(budget_bytes=st.integers(MB, 1 << 34), readers=st.integers(1, 2_000), entry_bytes=st.integers(1, 8 * MB))
 def test_all_shares_keep_to_the_budget_but_for_an_entry_and_a_small_window_each(
     budget_bytes: int, readers: int, entry_bytes: int
 ) -> None:

@@ -13,15 +13,7 @@ from timewheel.core.plan import Plan
 from timewheel.core.routing import Hold, Router, release_at
 from timewheel.core.steps import steps
 from timewheel.relay.driver.partition import Visiting
-from timewheel.relay.machine.visits import (
-    MAX_SWEEPS,
-    OPEN_AHEAD_MS,
-    Sweeps,
-    Times,
-    Visit,
-    last_times,
-    next_times,
-)
+from timewheel.relay.machine.visits import MAX_SWEEPS, OPEN_AHEAD_MS, Sweeps, Times, Visit, last_times, next_times
 
 
 @given(plans("wheel"), moments_ms, st.data())

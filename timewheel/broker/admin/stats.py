@@ -68,10 +68,7 @@ class CursorStats:
     def acked_ranges(self) -> tuple[AckedRange, ...]:
         """Parse the ranges, in topic order; parsed at each call."""
         return tuple(
-            AckedRange(
-                EntryPosition(int(found[1]), int(found[2])),
-                EntryPosition(int(found[3]), int(found[4])),
-            )
+            AckedRange(EntryPosition(int(found[1]), int(found[2])), EntryPosition(int(found[3]), int(found[4])))
             for found in _RANGE.finditer(self.acked_text)
         )
 

@@ -153,13 +153,7 @@ class Connection:
         return request_id
 
     def subscribe(
-        self,
-        topic: str,
-        subscription: str,
-        kind: SubscriptionType,
-        *,
-        name: str,
-        start: EntryPosition | None = None,
+        self, topic: str, subscription: str, kind: SubscriptionType, *, name: str, start: EntryPosition | None = None
     ) -> tuple[int, int]:
         """Open a consumer. Ends in `Done`, `Refused` or `ConsumerClosed`.
 

@@ -184,12 +184,7 @@ class Partition:
             linger_ms=tools.hop_linger_ms,
             arrivals=self._arrivals,
         )
-        return RelayHeld(
-            forwarding,
-            visit=self._visiting.now,
-            lease_idle_ms=tools.lease_idle_ms,
-            rng=tools.rng,
-        )
+        return RelayHeld(forwarding, visit=self._visiting.now, lease_idle_ms=tools.lease_idle_ms, rng=tools.rng)
 
     def _failed(self, reason: str, kind: type[RelaySessionFailed | RelaySessionCrashed] = RelaySessionFailed) -> None:
         self.handle.counts.failures += 1

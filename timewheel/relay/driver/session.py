@@ -189,13 +189,7 @@ class Session:
     """
 
     def __init__(
-        self,
-        source: Source,
-        tools: Tools,
-        handle: Handle,
-        verdicts: Verdicts,
-        machine: Machine,
-        prefetch: Prefetch,
+        self, source: Source, tools: Tools, handle: Handle, verdicts: Verdicts, machine: Machine, prefetch: Prefetch
     ) -> None:
         self._source = source
         self._tools = tools

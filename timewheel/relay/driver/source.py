@@ -79,7 +79,7 @@ class HeldNames:
         self._refused: dict[str, tuple[int, int]] = {}
 
     def is_strangers(self, name: str, now_ms: int) -> bool:
-        """Record that the broker has refused a name; return whether no relay can have held it for so long, unfreed."""
+        """Record that the broker has refused a name at a monotonic time; True: no relay holds a name for so long."""
         first_ms, last_ms = self._refused.pop(name, (now_ms, now_ms))
         if last_ms - first_ms < HELD_MS and now_ms - last_ms > PAUSE_MS:
             first_ms = now_ms

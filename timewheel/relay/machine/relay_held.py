@@ -443,12 +443,7 @@ class RelayHeld(Machine):
     cumulative = True
 
     def __init__(
-        self,
-        forwarding: Forwarding,
-        *,
-        visit: Callable[[], Visit | None],
-        lease_idle_ms: int,
-        rng: Random,
+        self, forwarding: Forwarding, *, visit: Callable[[], Visit | None], lease_idle_ms: int, rng: Random
     ) -> None:
         self._forwarding = forwarding
         self._gathering = forwarding.gathering
