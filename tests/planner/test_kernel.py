@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.support.cursor import Stored, brute_force_peak, in_ledgers, ranges_at
-from timewheel.core.gap_law import exact_gaps
+from tests.support.exact_gaps import exact_gaps
 from timewheel.spark_planner.exact.ranges import (
     NEVER_MS,
     DuePartition,

@@ -11,7 +11,6 @@ from typing import Any
 
 from timewheel.core.broker_profile import BrokerProfile
 from timewheel.core.extras import ExtraMissing, need_extras
-from timewheel.core.gap_law import peak
 from timewheel.core.plan import Plan, Tiered
 from timewheel.core.steps import far_ms
 from timewheel.demo.foresight import Foresight
@@ -121,7 +120,7 @@ def measure(settings: Settings, scheme: SchemeName, start_ms: int, gauge: Gauge,
     return Measured(
         scheme=scheme,
         due_peak=max((sample.due_gaps for sample in gauge.samples), default=0),
-        law_peak=peak(predicted_gaps(gauge.plan, sends, grid, settings.day_ms)),
+        law_peak=max(predicted_gaps(gauge.plan, sends, grid, settings.day_ms), default=0.0),
         hold=("relay" if gauge.plan.holds_in_relay else "broker") if gauge.plan.needs_relay else None,
         holding_peak=max((sample.holding_gaps for sample in gauge.samples), default=0),
         in_flight_window=_in_flight_window(gauge.plan),

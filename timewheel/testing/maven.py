@@ -167,7 +167,7 @@ def broker_jars(version: str = DEFAULT_VERSION, *, progress: Progress | None = N
         return lib
     home.parent.mkdir(parents=True, exist_ok=True)
     _refuse_if_others_write(home.parent)
-    say = progress or _silent
+    say = progress or silent
     with locked(
         home.parent / f"pulsar-{version}.lock",
         on_wait=lambda: say("another process is fetching Pulsar; waiting for it"),
@@ -190,7 +190,7 @@ def _refuse_if_others_write(*folders: Path) -> None:
             )
 
 
-def _silent(line: str) -> None:
+def silent(line: str) -> None:
     del line
 
 
@@ -270,7 +270,7 @@ def ensure_class_archive(lib: Path, java: Java, *, train: Callable[[Path], None]
     """
     archive = lib.parent / f"classes-java-{re.sub(r'[^0-9A-Za-z.+-]', '-', java.version)}.jsa"
     if not archive.exists() and os.access(archive.parent, os.W_OK):
-        say = progress or _silent
+        say = progress or silent
         with locked(
             archive.with_suffix(".lock"), on_wait=lambda: say("another process is preparing the broker; waiting for it")
         ):
