@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import suppress
-from typing import Any, Self, TypeVar
+from typing import Any, Self
 
 from timewheel.broker.admin.client import AdminClient
 from timewheel.core.broker_profile import BrokerProfile
@@ -28,8 +28,6 @@ from timewheel.shadow.desired_state import desired_for
 from timewheel.shadow.machine.states import State as ShadowState
 from timewheel.testing import LocalPulsar
 from timewheel.testing.evidence.journal import now_ms
-
-T = TypeVar("T")
 
 SAMPLES_PER_DAY = 10
 """Target, so that at least 8 remain while every topic is unloaded."""

@@ -97,7 +97,7 @@ class OwnedProcess:
         with self._lock:
             if self.pid is not None:
                 raise RuntimeError(f"already running as {self._child_pid}")
-            self._exit_code = self._spawned_pid = None
+            self._forget_last_child()
             self._ask({"do": "spawn", "argv": list(argv), "log": str(self.log), "cwd": str(cwd)})
             deadline = time.monotonic() + SPAWN_TIMEOUT_S
             while self._spawned_pid is None:  # not the current pid: the child may have ended already
@@ -181,6 +181,9 @@ class OwnedProcess:
         except FileNotFoundError:
             return ""
         return "\n".join(text.splitlines()[-lines:])
+
+    def _forget_last_child(self) -> None:
+        self._exit_code = self._spawned_pid = None
 
     def _ask(self, request: dict[str, Any]) -> None:
         if os.getpid() != self._owner_pid:
