@@ -63,13 +63,9 @@ def test_two_consumers_with_their_relays_killed_at_any_moment_lose_nothing_and_r
     conductor.kill(kills, KILL_TIMEOUT_S, points=CONSUMER_POINTS)
     on.drain(conductor, load, DRAIN_TIMEOUT_S)
 
-    verdict = on.verdict(conductor, load)
+    verdict = on.shown_verdict(conductor, load, say)
     repeats = repeats_after_kills(conductor.events, conductor.kills, SETTLE_BEATS)
-    say(conductor)
-    say(verdict)
     say(repeats)
-    if verdict.totals.lost:
-        say(on.whereabouts(conductor, load))
     assert verdict.totals.lost == 0, verdict
     assert verdict.totals.unexpected == 0, verdict
     assert verdict.early == 0, verdict

@@ -84,11 +84,8 @@ def test_two_relays_killed_at_any_moment_lose_nothing(
     conductor.kill(kills, KILL_TIMEOUT_S)
     on.drain(conductor, load, DRAIN_TIMEOUT_S)
 
-    verdict = on.verdict(conductor, load)
-    say(f"{name}: {conductor}")
-    say(verdict)
-    if verdict.totals.lost:
-        say(on.whereabouts(conductor, load))
+    say(name)
+    verdict = on.shown_verdict(conductor, load, say)
     if on.plan.holds_in_relay:
         keeps_every_promise(verdict)
     else:

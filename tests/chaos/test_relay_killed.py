@@ -67,11 +67,7 @@ def test_one_relay_killed_at_any_moment_loses_nothing_and_leaves_no_extra_copy(
     conductor.kill(kills, KILL_TIMEOUT_S, points=RELAY_POINTS)
     on.drain(conductor, load, DRAIN_TIMEOUT_S)
 
-    verdict = on.verdict(conductor, load)
-    say(conductor)
-    say(verdict)
-    if verdict.totals.lost:
-        say(on.whereabouts(conductor, load))
+    verdict = on.shown_verdict(conductor, load, say)
     keeps_every_promise(verdict)
     assert {kill.point for kill in conductor.kills} >= set(RELAY_POINTS)
     assert min(kill.in_flight for kill in conductor.kills) >= LEAST_IN_FLIGHT
@@ -114,11 +110,7 @@ def test_three_relays_killed_frozen_and_unloaded_lose_nothing_and_leave_no_extra
     conductor.disturb("SIGSTOP", DISTURBANCES[kills], KILL_TIMEOUT_S)
     on.drain(conductor, load, DRAIN_TIMEOUT_S)
 
-    verdict = on.verdict(conductor, load)
-    say(conductor)
-    say(verdict)
-    if verdict.totals.lost:
-        say(on.whereabouts(conductor, load))
+    verdict = on.shown_verdict(conductor, load, say)
     keeps_every_promise(verdict, reloads=conductor.disturbed["unload"])
     assert {kill.point for kill in conductor.kills} >= set(RELAY_POINTS)
     assert min(kill.in_flight for kill in conductor.kills) >= LEAST_IN_FLIGHT

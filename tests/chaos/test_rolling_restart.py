@@ -63,11 +63,8 @@ def test_a_rolling_restart_of_relay_services_loses_nothing_and_makes_no_timer_la
     on.drain(conductor, load, DRAIN_TIMEOUT_S)
     assert [service.end() for service in services] == [0] * relays
 
-    verdict = on.verdict(conductor, load)
     say(f"{relays} restarts, at least {min(in_flight)} timers in flight")
-    say(verdict)
-    if verdict.totals.lost:
-        say(on.whereabouts(conductor, load))
+    verdict = on.shown_verdict(conductor, load, say)
     keeps_every_promise(verdict)
     assert min(in_flight) >= LEAST_IN_FLIGHT
     # There are copies by the late lane (`extra_late`), and none is handled: a relay that lost a partition and waits for

@@ -69,11 +69,7 @@ def test_two_relays_killed_and_their_due_topic_without_partitions_unloaded_lose_
     conductor.disturb("unload", UNLOADS[kills], KILL_TIMEOUT_S)
     on.drain(conductor, load, DRAIN_TIMEOUT_S)
 
-    verdict = on.verdict(conductor, load)
-    say(conductor)
-    say(verdict)
-    if verdict.totals.lost:
-        say(on.whereabouts(conductor, load))
+    verdict = on.shown_verdict(conductor, load, say)
     keeps_every_promise(verdict, reloads=conductor.disturbed["unload"])
     assert min(kill.in_flight for kill in conductor.kills) >= LEAST_IN_FLIGHT
     assert verdict.copies.on_time >= LEAST_ON_TIME

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any, Protocol, Self
@@ -131,6 +131,15 @@ class Stage:
         conductor.observe()
         hops = (event for event in conductor.events if isinstance(event, Hop))
         return judge(load.sent, conductor.events, count_copies(self.client, self.plan, hops, load.sends()))
+
+    def shown_verdict(self, conductor: Conductor, load: Load, say: Callable[[object], None]) -> Verdict:
+        """Judge, and show what was done, the verdict, and where missing timers are."""
+        verdict = self.verdict(conductor, load)
+        say(conductor)
+        say(verdict)
+        if verdict.totals.lost:
+            say(self.whereabouts(conductor, load))
+        return verdict
 
     def whereabouts(self, conductor: Conductor, load: Load) -> str:
         """Return the stored copies of the first missing timers, and all backlogs: for the message of a failed test."""
