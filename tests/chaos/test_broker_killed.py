@@ -16,7 +16,6 @@ import pytest
 
 from tests.chaos.test_cancelled import LEAST_CERTAIN, drain, judged
 from tests.support.chaos_cancels import Cancels
-from tests.support.chaos_conductor import Conductor
 from tests.support.chaos_ledger import Handled, now_ms
 from tests.support.chaos_load import Traffic
 from tests.support.chaos_stage import QUICK_TAKEOVER
@@ -90,7 +89,7 @@ def test_broker_killed_under_living_relays_and_consumer_loses_nothing_and_leaves
     # Sends under way at a kill keep their outcome: the client sends them again, and deduplication drops what was there.
     cancels = None if cancel is None else Cancels(on.client, on.plan, seed)
     load = on.load(TRAFFIC, before_burst=up.is_set, **({} if cancels is None else {"stored": cancels}))
-    conductor = Conductor(seed, victims={}, steady=[*relays, consumer], confirmed=lambda: load.confirmed_count)
+    conductor = on.conductor(load, steady=[*relays, consumer])
     conductor.calm(lambda: conductor.in_flight >= 4 * LEAST_IN_FLIGHT, 120.0, "timers in flight")
 
     choices = random.Random(seed)

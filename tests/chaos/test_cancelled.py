@@ -85,12 +85,8 @@ def test_relays_killed_while_timers_are_cancelled_keep_every_promise(
     consumer.start()
     cancels = Cancels(on.client, on.plan, seed)
     load = on.load(TRAFFIC, stored=cancels)
-    conductor = Conductor(
-        seed,
-        victims=dict.fromkeys(relays, RELAY_POINTS),
-        steady=[consumer],
-        confirmed=lambda: load.confirmed_count,
-        disturbances={"unload": unload},
+    conductor = on.conductor(
+        load, victims=dict.fromkeys(relays, RELAY_POINTS), steady=[consumer], disturbances={"unload": unload}
     )
     conductor.calm(lambda: len(cancels.certain) >= LEAST_CERTAIN, 120.0, "certain cancels")
 
@@ -124,13 +120,8 @@ def test_consumers_killed_and_frozen_while_timers_are_cancelled_hand_out_nothing
     relay.start()
     cancels = Cancels(on.client, on.plan, seed)
     load = on.load(TRAFFIC, stored=cancels)
-    conductor = Conductor(
-        seed,
-        victims=dict.fromkeys(consumers, CONSUMER_POINTS),
-        steady=[relay],
-        confirmed=lambda: load.confirmed_count,
-        disturbances={},
-        stops_s=(1.0, 3.0),
+    conductor = on.conductor(
+        load, victims=dict.fromkeys(consumers, CONSUMER_POINTS), steady=[relay], stops_s=(1.0, 3.0)
     )
     conductor.calm(lambda: len(cancels.certain) >= LEAST_CERTAIN, 120.0, "certain cancels")
 
@@ -164,7 +155,7 @@ def test_control_a_cut_off_that_can_be_taken_back_loses_what_a_relay_has_dropped
         post.start()
     cancels = Cancels(on.client, on.plan, seed, takes_back=True)
     load = on.load(TRAFFIC, stored=cancels)
-    conductor = Conductor(seed, victims={}, steady=posts, confirmed=lambda: load.confirmed_count)
+    conductor = on.conductor(load, steady=posts)
     conductor.calm(lambda: len(cancels.taken_back) >= 2 * LEAST_CERTAIN, 120.0, "cancels that were taken back")
     load.stop()
     cancels.stop()

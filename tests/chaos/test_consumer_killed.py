@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.support.chaos_conductor import Conductor, Points
+from tests.support.chaos_conductor import Points
 from tests.support.chaos_load import Traffic
 from tests.support.chaos_verdict import repeats_after_kills
 from timewheel.core.plan import Tiered
@@ -52,12 +52,7 @@ def test_two_consumers_with_their_relays_killed_at_any_moment_lose_nothing_and_r
     on = stage(chaos_broker, TIERS, guard_ms=5_000, partitions=2)
     consumers = [on.consumer(f"consumer-{number}", embedded=True) for number in range(2)]
     load = on.load(TRAFFIC)
-    conductor = Conductor(
-        seed,
-        victims=dict.fromkeys(consumers, CONSUMER_POINTS),
-        steady=[],
-        confirmed=lambda: load.confirmed_count,
-    )
+    conductor = on.conductor(load, victims=dict.fromkeys(consumers, CONSUMER_POINTS))
     conductor.calm(lambda: conductor.in_flight >= 2 * LEAST_IN_FLIGHT, 120.0, "timers in flight")
 
     conductor.kill(kills, KILL_TIMEOUT_S, points=CONSUMER_POINTS)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.support.chaos_conductor import Conductor, Points
+from tests.support.chaos_conductor import Points
 from tests.support.chaos_load import Traffic
 from tests.support.chaos_verdict import Verdict, keeps_every_promise
 from timewheel.core.plan import Ring, Scheme, Tiered, Wheel
@@ -73,12 +73,7 @@ def test_two_relays_killed_at_any_moment_lose_nothing(
     relays, consumer = [on.relay("relay-0"), on.relay("relay-1")], on.consumer("consumer")
     consumer.start()
     load = on.load(TRAFFIC)
-    conductor = Conductor(
-        seed,
-        victims=dict.fromkeys(relays, POINTS),
-        steady=[consumer],
-        confirmed=lambda: load.confirmed_count,
-    )
+    conductor = on.conductor(load, victims=dict.fromkeys(relays, POINTS), steady=[consumer])
     conductor.calm(lambda: conductor.in_flight >= 2 * LEAST_IN_FLIGHT, 120.0, "timers in flight")
 
     conductor.kill(kills, KILL_TIMEOUT_S)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.support.chaos_conductor import Conductor, Points
+from tests.support.chaos_conductor import Points
 from tests.support.chaos_load import Traffic
 from tests.support.chaos_verdict import keeps_every_promise
 from timewheel.core.plan import Tiered
@@ -59,9 +59,7 @@ def test_one_relay_killed_at_any_moment_loses_nothing_and_leaves_no_extra_copy(
     relay, consumer = on.relay("relay-0"), on.consumer("consumer")
     consumer.start()
     load = on.load(TRAFFIC)
-    conductor = Conductor(
-        seed, victims={relay: RELAY_POINTS}, steady=[consumer], confirmed=lambda: load.confirmed_count
-    )
+    conductor = on.conductor(load, victims={relay: RELAY_POINTS}, steady=[consumer])
     conductor.calm(lambda: conductor.in_flight >= 4 * LEAST_IN_FLIGHT, 120.0, "timers in flight")
 
     conductor.kill(kills, KILL_TIMEOUT_S, points=RELAY_POINTS)
@@ -95,11 +93,10 @@ def test_three_relays_killed_frozen_and_unloaded_lose_nothing_and_leave_no_extra
 
     consumer.start()
     load = on.load(TRAFFIC)
-    conductor = Conductor(
-        seed,
+    conductor = on.conductor(
+        load,
         victims=dict.fromkeys(relays, RELAY_POINTS),
         steady=[consumer],
-        confirmed=lambda: load.confirmed_count,
         disturbances={"unload": unload},
         stops_s=(1.0, 2.0, 8.0),
     )

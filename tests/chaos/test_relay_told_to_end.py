@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.support.chaos_conductor import Conductor
 from tests.support.chaos_load import Traffic
 from tests.support.chaos_verdict import keeps_every_promise
 from tests.support.checkout import ROOT
@@ -80,7 +79,7 @@ def test_a_relay_service_that_is_told_to_end_drains_and_nothing_is_stored_twice(
     consumer = on.consumer("consumer")
     consumer.start()
     load = on.load(TRAFFIC)
-    conductor = Conductor(seed, victims={}, steady=[consumer], confirmed=lambda: load.confirmed_count)
+    conductor = on.conductor(load, steady=[consumer])
     service = Service(on.plan_file, chaos_broker.service_url, tmp_path)
     choices = random.Random(seed)
     try:

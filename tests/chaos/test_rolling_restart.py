@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.support.chaos_conductor import Conductor
 from tests.support.chaos_load import Traffic
 from tests.support.chaos_verdict import keeps_every_promise
 from timewheel.core.plan import Tiered
@@ -50,7 +49,7 @@ def test_a_rolling_restart_of_relay_services_loses_nothing_and_makes_no_timer_la
         service.start()
     eventually(lambda: all(service.is_ready for service in services), READY_TIMEOUT_S, message="all services ready")
     load = on.load(TRAFFIC)
-    conductor = Conductor(seed, victims={}, steady=[consumer], confirmed=lambda: load.confirmed_count, watched=services)
+    conductor = on.conductor(load, steady=[consumer], watched=services)
     conductor.calm(lambda: conductor.in_flight >= LEAST_IN_FLIGHT, FILL_TIMEOUT_S, "timers in flight")
 
     in_flight = []

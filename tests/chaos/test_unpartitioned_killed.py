@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.support.chaos_conductor import Conductor, Points
+from tests.support.chaos_conductor import Points
 from tests.support.chaos_load import Traffic
 from tests.support.chaos_verdict import keeps_every_promise
 from timewheel.core.plan import Tiered
@@ -56,12 +56,8 @@ def test_two_relays_killed_and_their_due_topic_without_partitions_unloaded_lose_
 
     consumer.start()
     load = on.load(TRAFFIC)
-    conductor = Conductor(
-        seed,
-        victims=dict.fromkeys(relays, POINTS),
-        steady=[consumer],
-        confirmed=lambda: load.confirmed_count,
-        disturbances={"unload": unload},
+    conductor = on.conductor(
+        load, victims=dict.fromkeys(relays, POINTS), steady=[consumer], disturbances={"unload": unload}
     )
     conductor.calm(lambda: conductor.in_flight >= 4 * LEAST_IN_FLIGHT, 120.0, "timers in flight")
 

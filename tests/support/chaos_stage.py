@@ -99,6 +99,11 @@ class Stage:
         self._stack.callback(load.stop)
         return load
 
+    def conductor(self, load: Load, *, steady: Sequence[Post] = (), **options: Any) -> Conductor:
+        """Return a conductor of this load; without victims it kills nothing."""
+        options.setdefault("victims", {})
+        return Conductor(self.seed, steady=steady, confirmed=lambda: load.confirmed_count, **options)
+
     def change(self, plan: Plan) -> None:
         """Change the plan for all processes that start from now on."""
         ensure(self.admin, plan, now_ms=now_ms(), create_namespaces=True, ignore_former_topics=True)
