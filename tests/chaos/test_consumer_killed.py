@@ -7,7 +7,6 @@ timer counts as acknowledged when its acknowledgement had reached the broker.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import pytest
@@ -45,8 +44,6 @@ def test_two_consumers_with_their_relays_killed_at_any_moment_lose_nothing_and_r
     chaos_broker: LocalPulsar,
     stage: MakeStage,
     kills: int,
-    seed: int,
-    say: Callable[[object], None],
     evidence: Evidence,
 ) -> None:
     on = stage(chaos_broker, TIERS, guard_ms=5_000, partitions=2)
@@ -58,9 +55,9 @@ def test_two_consumers_with_their_relays_killed_at_any_moment_lose_nothing_and_r
     conductor.kill(kills, KILL_TIMEOUT_S, points=CONSUMER_POINTS)
     on.drain(conductor, load, DRAIN_TIMEOUT_S)
 
-    verdict = on.shown_verdict(conductor, load, say)
+    verdict = on.shown_verdict(conductor, load)
     repeats = repeats_after_kills(conductor.events, conductor.kills, SETTLE_BEATS)
-    say(repeats)
+    on.say(repeats)
     assert verdict.totals.lost == 0, verdict
     assert verdict.totals.unexpected == 0, verdict
     assert verdict.early == 0, verdict
@@ -84,5 +81,5 @@ def test_two_consumers_with_their_relays_killed_at_any_moment_lose_nothing_and_r
             "handled in copies": repeats.copied,
             **verdict.figures,
         },
-        seed=seed,
+        seed=on.seed,
     )

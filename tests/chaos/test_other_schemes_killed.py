@@ -7,7 +7,6 @@ lane does.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import pytest
@@ -65,8 +64,6 @@ def test_two_relays_killed_at_any_moment_lose_nothing(
     stage: MakeStage,
     name: str,
     kills: int,
-    seed: int,
-    say: Callable[[object], None],
     evidence: Evidence,
 ) -> None:
     on = stage(chaos_broker, SCHEMES[name], guard_ms=GUARD_MS, partitions=1, max_delay_ms=24_000)
@@ -79,11 +76,11 @@ def test_two_relays_killed_at_any_moment_lose_nothing(
     conductor.kill(kills, KILL_TIMEOUT_S)
     on.drain(conductor, load, DRAIN_TIMEOUT_S)
 
-    say(name)
-    verdict = on.shown_verdict(conductor, load, say)
+    on.say(name)
+    verdict = on.shown_verdict(conductor, load)
     if on.plan.holds_in_relay:
         keeps_every_promise(verdict)
     else:
         loses_and_repeats_nothing(verdict)
     assert min(kill.in_flight for kill in conductor.kills) >= LEAST_IN_FLIGHT
-    evidence(f"two relays killed, {name}", {"kills": len(conductor.kills), **verdict.figures}, seed=seed)
+    evidence(f"two relays killed, {name}", {"kills": len(conductor.kills), **verdict.figures}, seed=on.seed)

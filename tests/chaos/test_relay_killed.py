@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import pytest
@@ -51,8 +50,6 @@ def test_one_relay_killed_at_any_moment_loses_nothing_and_leaves_no_extra_copy(
     chaos_broker: LocalPulsar,
     stage: MakeStage,
     kills: int,
-    seed: int,
-    say: Callable[[object], None],
     evidence: Evidence,
 ) -> None:
     on = stage(chaos_broker, TIERS, guard_ms=GUARD_MS, partitions=2)
@@ -65,12 +62,12 @@ def test_one_relay_killed_at_any_moment_loses_nothing_and_leaves_no_extra_copy(
     conductor.kill(kills, KILL_TIMEOUT_S, points=RELAY_POINTS)
     on.drain(conductor, load, DRAIN_TIMEOUT_S)
 
-    verdict = on.shown_verdict(conductor, load, say)
+    verdict = on.shown_verdict(conductor, load)
     keeps_every_promise(verdict)
     assert {kill.point for kill in conductor.kills} >= set(RELAY_POINTS)
     assert min(kill.in_flight for kill in conductor.kills) >= LEAST_IN_FLIGHT
     assert verdict.copies.on_time >= LEAST_ON_TIME
-    evidence("one relay killed", {"kills": len(conductor.kills), **verdict.figures}, seed=seed)
+    evidence("one relay killed", {"kills": len(conductor.kills), **verdict.figures}, seed=on.seed)
 
 
 @pytest.mark.proof
@@ -80,8 +77,6 @@ def test_three_relays_killed_frozen_and_unloaded_lose_nothing_and_leave_no_extra
     chaos_broker: LocalPulsar,
     stage: MakeStage,
     kills: int,
-    seed: int,
-    say: Callable[[object], None],
     evidence: Evidence,
 ) -> None:
     on = stage(chaos_broker, TIERS, guard_ms=GUARD_MS, partitions=4)
@@ -107,7 +102,7 @@ def test_three_relays_killed_frozen_and_unloaded_lose_nothing_and_leave_no_extra
     conductor.disturb("SIGSTOP", DISTURBANCES[kills], KILL_TIMEOUT_S)
     on.drain(conductor, load, DRAIN_TIMEOUT_S)
 
-    verdict = on.shown_verdict(conductor, load, say)
+    verdict = on.shown_verdict(conductor, load)
     keeps_every_promise(verdict, reloads=conductor.disturbed["unload"])
     assert {kill.point for kill in conductor.kills} >= set(RELAY_POINTS)
     assert min(kill.in_flight for kill in conductor.kills) >= LEAST_IN_FLIGHT
@@ -120,5 +115,5 @@ def test_three_relays_killed_frozen_and_unloaded_lose_nothing_and_leave_no_extra
             "unloads": conductor.disturbed["unload"],
             **verdict.figures,
         },
-        seed=seed,
+        seed=on.seed,
     )

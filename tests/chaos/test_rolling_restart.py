@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import pytest
@@ -38,8 +37,6 @@ def test_a_rolling_restart_of_relay_services_loses_nothing_and_makes_no_timer_la
     chaos_broker: LocalPulsar,
     stage: MakeStage,
     relays: int,
-    seed: int,
-    say: Callable[[object], None],
     evidence: Evidence,
 ) -> None:
     on = stage(chaos_broker, TIERS, guard_ms=GUARD_MS, partitions=relays)
@@ -62,8 +59,8 @@ def test_a_rolling_restart_of_relay_services_loses_nothing_and_makes_no_timer_la
     on.drain(conductor, load, DRAIN_TIMEOUT_S)
     assert [service.end() for service in services] == [0] * relays
 
-    say(f"{relays} restarts, at least {min(in_flight)} timers in flight")
-    verdict = on.shown_verdict(conductor, load, say)
+    on.say(f"{relays} restarts, at least {min(in_flight)} timers in flight")
+    verdict = on.shown_verdict(conductor, load)
     keeps_every_promise(verdict)
     assert min(in_flight) >= LEAST_IN_FLIGHT
     # There are copies by the late lane (`extra_late`), and none is handled: a relay that lost a partition and waits for
@@ -80,5 +77,5 @@ def test_a_rolling_restart_of_relay_services_loses_nothing_and_makes_no_timer_la
             "late p99 ms": verdict.late_p99_ms,
             "late at most ms": verdict.late_max_ms,
         },
-        seed=seed,
+        seed=on.seed,
     )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import pytest
@@ -44,8 +43,6 @@ def test_two_relays_killed_and_their_due_topic_without_partitions_unloaded_lose_
     chaos_broker: LocalPulsar,
     stage: MakeStage,
     kills: int,
-    seed: int,
-    say: Callable[[object], None],
     evidence: Evidence,
 ) -> None:
     on = stage(chaos_broker, TIERS, guard_ms=GUARD_MS, partitions=0)
@@ -65,7 +62,7 @@ def test_two_relays_killed_and_their_due_topic_without_partitions_unloaded_lose_
     conductor.disturb("unload", UNLOADS[kills], KILL_TIMEOUT_S)
     on.drain(conductor, load, DRAIN_TIMEOUT_S)
 
-    verdict = on.shown_verdict(conductor, load, say)
+    verdict = on.shown_verdict(conductor, load)
     keeps_every_promise(verdict, reloads=conductor.disturbed["unload"])
     assert min(kill.in_flight for kill in conductor.kills) >= LEAST_IN_FLIGHT
     assert verdict.copies.on_time >= LEAST_ON_TIME
@@ -73,5 +70,5 @@ def test_two_relays_killed_and_their_due_topic_without_partitions_unloaded_lose_
     evidence(
         "two relays killed, a due topic without partitions unloaded",
         {"kills": len(conductor.kills), "unloads": conductor.disturbed["unload"], **verdict.figures},
-        seed=seed,
+        seed=on.seed,
     )

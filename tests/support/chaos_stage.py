@@ -51,14 +51,18 @@ class Stage:
         plan: The plan; with the subscriptions `BUSINESS` and `AUDIT`.
         folder: Folder of ledgers, logs and the plan file.
         seed: Seed of all random choices.
+        say: Shows a line of the test's report.
     """
 
-    def __init__(self, broker: _Broker, plan: Plan, folder: Path, seed: int) -> None:
+    def __init__(
+        self, broker: _Broker, plan: Plan, folder: Path, seed: int, say: Callable[[object], None] = print
+    ) -> None:
         assert set(plan.subscriptions) == {BUSINESS, AUDIT}
         self.broker = broker
         self.plan = plan
         self.plan_file = folder / "plan.toml"
         self.seed = seed
+        self.say = say
         self._folder = folder
         self._stack = ExitStack()
         self.client: Any = None
@@ -137,13 +141,13 @@ class Stage:
         hops = (event for event in conductor.events if isinstance(event, Hop))
         return judge(load.sent, conductor.events, count_copies(self.client, self.plan, hops, load.sends()))
 
-    def shown_verdict(self, conductor: Conductor, load: Load, say: Callable[[object], None]) -> Verdict:
+    def shown_verdict(self, conductor: Conductor, load: Load) -> Verdict:
         """Judge, and show what was done, the verdict, and where missing timers are."""
         verdict = self.verdict(conductor, load)
-        say(conductor)
-        say(verdict)
+        self.say(conductor)
+        self.say(verdict)
         if verdict.totals.lost:
-            say(self.whereabouts(conductor, load))
+            self.say(self.whereabouts(conductor, load))
         return verdict
 
     def whereabouts(self, conductor: Conductor, load: Load) -> str:
