@@ -336,7 +336,11 @@ def java_string_hash(text: str) -> int:
 
 
 def partition_for_key(key: str, partitions: int) -> int:
-    """Return the partition of a key, 0 to ``partitions - 1``, like `JavaStringHash` routing."""
+    """Return the partition of a key, 0 to ``partitions - 1``, like `JavaStringHash` routing.
+
+    Python's and Java's clients agree on few keys (broker-facts: keys-and-partitions). So the SDK computes the partition
+    itself, and writes to partition topics: the same key meets the same partition from either language.
+    """
     return (_cached_hash if len(key) <= _CACHED_CHARS else java_string_hash)(key) % partitions
 
 
