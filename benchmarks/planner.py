@@ -141,7 +141,7 @@ Query = Callable[[], int]
 def duckdb_query(connection: Any, path: Path, plan: Plan, step_ms: int, *, trusts_order: bool = False) -> Query:
     """The peak of one due partition, by SQL.
 
-    Both rivals are written as well as we could, at the same resolution as ours. They take the same steps as the planner:
+    Both rivals are written as well as we could, at the same resolution as ours. They take the same steps as we do:
     route, order by arrival, compare neighbours, sum up by moment. None of them deals with partitions, ledgers, keys or
     topics.
 
