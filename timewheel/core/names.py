@@ -83,9 +83,7 @@ def dead_letter_topic(prefix: str) -> str:
 
 
 def _in_topic(subscription: str) -> str:
-    """Encode a subscription's name as the end of a topic's name: percent-encoded if needed, so that names stay
-    distinct.
-    """
+    """Encode a subscription's name as the end of a topic's name, percent-encoded if needed: names stay distinct."""
     return _UNFIT.sub(lambda unfit: "".join(f"%{byte:02X}" for byte in unfit[0].encode()), subscription)
 
 

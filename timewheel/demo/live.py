@@ -46,9 +46,7 @@ def progress_line(state: State) -> str:
 
 
 def screen_for(console: Console) -> PlainScreen:
-    """Return a screen that rewrites a line in place if the console is a terminal, else writes lines from time to
-    time.
-    """
+    """Return a screen that rewrites a line on a terminal, and elsewhere writes lines from time to time."""
     return TerminalScreen(console) if console.is_terminal else PlainScreen(console)
 
 

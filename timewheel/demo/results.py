@@ -146,9 +146,7 @@ def measure(settings: Settings, scheme: SchemeName, start_ms: int, gauge: Gauge,
 
 
 def max_overdue(entries: Iterable[Entry]) -> int:
-    """Return the most timers at one moment that were due and not handled yet; only of timers that were handled at
-    all.
-    """
+    """Return the most timers that were due and not handled yet at one moment, of those that were handled at all."""
     late = [entry for entry in entries if entry.handled_ms > entry.due_ms]
     # If a timer is handled in the moment in which another is due, the handled timer no longer counts.
     changes = sorted([(one.due_ms, 1) for one in late] + [(one.handled_ms, -1) for one in late])
@@ -209,8 +207,6 @@ def save(result: Result, files: Files) -> None:
 
 
 def _in_flight_window(plan: Plan) -> int:
-    """Return the relay's limit of unacknowledged messages over all tiers, which also limits the gaps of broker-held
-    tiers.
-    """
+    """Return the relay's limit of unacknowledged messages over all tiers: of gaps in broker-held tiers too."""
     tiers = len(plan.scheme.tiers_ms) if isinstance(plan.scheme, Tiered) else 0
     return tiers * (MAX_IN_FLIGHT + BROKER_HELD_ENTRIES)

@@ -303,9 +303,7 @@ class PulsarContainer:
         )
 
     def _last_words(self) -> str:
-        """Return the container's state and the end of its log; empty if there is no container or the engine does not
-        answer.
-        """
+        """Return the container's state and the end of its log; empty if there is none, or no answer."""
         from docker.errors import DockerException  # noqa: PLC0415 - an extra
 
         if self._container is None:

@@ -310,9 +310,7 @@ class LocalPulsar:
         return ("--metadata-dir", folder)
 
     def _check_ports(self) -> None:
-        """Check that the ports are free: otherwise another server would answer in the broker's place until the broker
-        ends.
-        """
+        """Check that the ports are free: otherwise another server would answer in the broker's place until it ends."""
         for port in (self.config["brokerServicePort"], self.config["webServicePort"]):
             if port.isdecimal() and not is_free(int(port)):
                 raise BrokerFailed(f"port {port} is in use: is another broker running there?")
