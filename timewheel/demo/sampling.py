@@ -91,10 +91,7 @@ class Gauge:
         return len(self._due) + len(self._held) + len(self._dead)
 
     def sample(self, admin: AdminClient, now_ms: int) -> Sample:
-        """Ask for all topics that may have changed, and add up the figures of all topics.
-
-        The other topics are asked in turn, and their last figures count until then.
-        """
+        """Ask for all topics that may have changed, for the others in turn, and add up the last figures of all."""
         near = [name for name in self.topics if self._is_near(name, now_ms)]
         far = [name for name in self.topics if name not in near]
         for _ in range(min(OTHERS_PER_SAMPLE, len(far))):

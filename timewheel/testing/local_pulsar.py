@@ -316,10 +316,7 @@ class LocalPulsar:
                 raise BrokerFailed(f"port {port} is in use: is another broker running there?")
 
     def _attempt(self, process: OwnedProcess, command: list[str], *, give_up_loop: bool) -> None:
-        """Start the broker and wait until it is healthy.
-
-        If it runs but is not healthy in time, it is killed, and a TimeoutError raised; `_RegistrationLoop` likewise.
-        """
+        """Start the broker until it is healthy; else it is killed, and TimeoutError or `_RegistrationLoop` raised."""
         log_begins = self.log_path.stat().st_size if self.log_path.exists() else 0
 
         def check() -> None:
