@@ -29,16 +29,7 @@ GRID_PER_DAY = 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerFacts:
-    """The broker of a run, with values that a reader can check while it runs.
-
-    Args:
-        version: Its release.
-        pid: Its process id.
-        service_url: URL of its binary protocol.
-        admin_url: URL of its web service.
-        config: Settings that differ from its defaults.
-        profile: Its limits on stored gaps and pinned ledgers, from its own settings.
-    """
+    """The broker of a run, with values that a reader can check while it runs; ``config`` differs from its defaults."""
 
     version: str
     pid: int
@@ -50,21 +41,11 @@ class BrokerFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
-    """A complete run.
+    """A complete run; rows, samples and entries are by scheme, times UTC milliseconds.
 
-    Args:
-        settings: Settings of the run.
-        broker: Its broker.
-        rows: A row per scheme.
-        checker_trial: Totals of the checker's trial, by its relays' order of publishing and acknowledging.
-        verdict: The verdict on all of it.
-        seconds: From the command to the end of the play.
-        started_ms: When the first scheme began to publish, UTC milliseconds.
-        unloaded_ms: When the unload of all topics began.
-        unloads_ms: When each scheme's own topics were unloaded, the middle of that time.
-        samples: By scheme.
-        entries: The ledger's rows by scheme.
-        foresight: The planner's output for the ledger; None: the planner was not asked.
+    The ``checker_trial`` is by its relays' order of publishing and acknowledging, ``seconds`` from the command to the
+    end of the play, ``unloads_ms`` the middle of the unload of each scheme's own topics. No ``foresight``: the planner
+    was not asked.
     """
 
     settings: Settings

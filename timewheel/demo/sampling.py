@@ -59,13 +59,7 @@ class _Seen:
 
 
 class Gauge:
-    """The topics of a scheme, with the last figures of each.
-
-    Args:
-        plan: Its plan.
-        moments_ms: Moments for which its topics were created; a calendar's topics differ between them.
-        day_ms: Length of a day.
-    """
+    """The topics of a scheme at some moments (a calendar's differ between them), with the last figures of each."""
 
     def __init__(self, plan: Plan, moments_ms: Sequence[int], day_ms: int) -> None:
         self.plan = plan
