@@ -99,9 +99,8 @@ class Stage:
         self._workers.shutdown(wait=False, cancel_futures=True)
 
     def play(self) -> None:
-        for scheme in sorted(
-            self._settings.schemes, key=lambda scheme: scheme != "shadow"
-        ):  # a shadow's start takes longest
+        # A shadow's start takes longest.
+        for scheme in sorted(self._settings.schemes, key=lambda scheme: scheme != "shadow"):
             self._prepare(scheme)
         for scheme in self._settings.schemes:
             self._begin(scheme)
