@@ -3,7 +3,7 @@ from __future__ import annotations
 import httpx
 import pytest
 
-from tests.core.test_connection import token_of
+from tests.core.test_tokens import token_of
 from timewheel.broker.admin.answers import MAX_REASON_CHARACTERS, error_of
 from timewheel.core.errors import AdminDenied, AdminError, AdminMissing
 
