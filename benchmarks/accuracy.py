@@ -65,15 +65,10 @@ PROFILE = BrokerProfile.named("4.0")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
-    """One plan on one workload.
+    """Peak gaps of one plan on one workload.
 
-    Args:
-        workload: Its name.
-        plan: Its name.
-        exact: Peak gaps of all partitions together, counted.
-        evaluated: The same from all cells.
-        priced: The same from the few cells that candidates are compared by.
-        uniform: What an even spread of the same volume and span would peak at.
+    They are counted, evaluated from all cells, priced from the few cells that candidates are compared by, and what an
+    even spread of the same volume and span would peak at.
     """
 
     workload: str

@@ -37,12 +37,7 @@ TIMEOUT_S = 120.0
 
 
 class Sender:
-    """Sends timers as producers do, and counts the entries that they came to stand in.
-
-    Args:
-        client: The client.
-        plan: Where to.
-    """
+    """Sends timers as producers do, and counts the entries that they came to stand in."""
 
     def __init__(self, client: Any, plan: Plan) -> None:
         self._client = client

@@ -141,12 +141,11 @@ Query = Callable[[], int]
 def duckdb_query(connection: Any, path: Path, plan: Plan, step_ms: int, *, trusts_order: bool = False) -> Query:
     """The peak of one due partition, by SQL.
 
-    Args:
-        connection: Of DuckDB, its threads set.
-        path: The Parquet file.
-        plan: With one due topic; its arrivals are in the order of sends if it has no hops.
-        step_ms: Distance of the moments.
-        trusts_order: Do not sort: right only if the file is in order, which nobody looks at.
+    Both rivals are written as well as we could, at the same resolution as ours. They take the same steps as we do:
+    route, order by arrival, compare neighbours, sum up by moment. None of them deals with partitions, ledgers, keys or
+    topics.
+
+    It ``trusts_order`` only if the file is in order, which nobody looks at: then it does not sort.
     """
     released = "publish_ms"
     ways = ["way_0 as (select publish_ms, due_ms, publish_ms as at_ms, file_row_number from read_parquet($path,"

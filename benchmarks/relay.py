@@ -67,12 +67,7 @@ POLL_S = 0.05
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Raw:
-    """A raw loop.
-
-    Args:
-        goal: The relay's messages per second, at least, as a part of its.
-        batching: How its producer batches.
-    """
+    """A raw loop: how its producer batches, and the part of its messages per second that the relay has to reach."""
 
     goal: float
     batching: Mapping[str, Any] = field(default_factory=dict)
@@ -80,14 +75,7 @@ class Raw:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kind:
-    """One kind of hop.
-
-    Args:
-        name: For the table.
-        left_ms: What is left at the release: decides where to.
-        raw: What it is measured against.
-        hold: Who holds.
-    """
+    """One kind of hop: what is left at the release decides where to."""
 
     name: str
     left_ms: int
@@ -155,13 +143,7 @@ def fill(client: Any, plan: Plan, count: int, *, entered_ms: int, left_ms: int) 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Flow:
-    """One round.
-
-    Args:
-        per_s: Messages per second in full flow.
-        first_s: From the start to the first confirmation.
-        cpu_us: Of this process, microseconds per message.
-    """
+    """One round: messages per second in full flow, time to the first confirmation, CPU of this process per message."""
 
     per_s: float
     first_s: float
@@ -169,11 +151,7 @@ class Flow:
 
 
 class FlowTimer:
-    """Makes a flow of the moments at which so many were confirmed.
-
-    Args:
-        count: How many there are.
-    """
+    """Makes a flow of the moments at which so many were confirmed."""
 
     def __init__(self, count: int) -> None:
         self._count = count

@@ -139,6 +139,8 @@ def sections(page: str) -> dict[str, str]:
     return found
 
 
+# A run may ask one question only, and at another time than the others: so every section says when, on what and by which
+# command it was measured, and a run replaces its own sections and leaves the rest as it is.
 def merged(page: str, new: Mapping[str, str], order: Sequence[str]) -> str:
     found = {**sections(page), **new}
     titles = [*(name for name in order if name in found), *(name for name in found if name not in order)]

@@ -62,14 +62,7 @@ SchemeOf = Callable[[int], Scheme]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subject:
-    """One row.
-
-    Args:
-        name: For the table.
-        scheme: How timers are held.
-        raw: Played by plain pulsar-client.
-        has_goal: Whether a probe has to arrive within `GOAL_S`.
-    """
+    """One row; if it has a goal, a probe has to arrive within `GOAL_S`."""
 
     name: str
     scheme: SchemeOf
@@ -91,13 +84,10 @@ SUBJECTS = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Silence:
-    """What one scheme showed.
+    """Timers pending where the probe goes, and seconds.
 
-    Args:
-        in_due_topic: Timers pending where the probe goes.
-        calm_s: From send to arrival without an unload.
-        unload_s: What the unloads took.
-        silent_s: From the end of each unload to the probe's arrival.
+    From the probe's send to its arrival without an unload; of the unloads; from the end of each unload to the probe's
+    arrival.
     """
 
     in_due_topic: int

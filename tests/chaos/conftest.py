@@ -17,7 +17,7 @@ from tests.support.own_broker import own_broker
 from timewheel.core.plan import Plan, Scheme
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from timewheel.testing import LocalPulsar
 
@@ -37,7 +37,9 @@ def chaos_broker(kept: Kept) -> LocalPulsar:
 
 
 @pytest.fixture
-def stage(request: pytest.FixtureRequest, tmp_path: Path, seed: int) -> Iterator[MakeStage]:
+def stage(
+    request: pytest.FixtureRequest, tmp_path: Path, seed: int, say: Callable[[object], None]
+) -> Iterator[MakeStage]:
     """A factory of stages; each has a due topic of its own."""
     with ExitStack() as stack:
 
@@ -53,6 +55,6 @@ def stage(request: pytest.FixtureRequest, tmp_path: Path, seed: int) -> Iterator
                 relay="service",
                 **{"max_delay_ms": 60_000, **plan},
             )
-            return stack.enter_context(Stage(broker, whole, folder, seed))
+            return stack.enter_context(Stage(broker, whole, folder, seed, say))
 
         yield make

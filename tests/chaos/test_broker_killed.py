@@ -9,14 +9,12 @@ from __future__ import annotations
 import random
 import threading
 import time
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.chaos.test_cancelled import LEAST_CERTAIN, drain, judged
 from tests.support.chaos_cancels import Cancels
-from tests.support.chaos_conductor import Conductor
 from tests.support.chaos_ledger import Handled, now_ms
 from tests.support.chaos_load import Traffic
 from tests.support.chaos_stage import QUICK_TAKEOVER
@@ -56,8 +54,6 @@ def test_broker_killed_under_living_relays_and_consumer_loses_nothing_and_leaves
     stage: MakeStage,
     kills: int,
     cancel: Cancel | None,
-    seed: int,
-    say: Callable[[object], None],
     evidence: Evidence,
 ) -> None:
     broker = make_local_pulsar(config=QUICK_TAKEOVER)
@@ -88,12 +84,12 @@ def test_broker_killed_under_living_relays_and_consumer_loses_nothing_and_leaves
     for post in (*relays, consumer):
         post.start()
     # Sends under way at a kill keep their outcome: the client sends them again, and deduplication drops what was there.
-    cancels = None if cancel is None else Cancels(on.client, on.plan, seed)
+    cancels = None if cancel is None else Cancels(on.client, on.plan, on.seed)
     load = on.load(TRAFFIC, before_burst=up.is_set, **({} if cancels is None else {"stored": cancels}))
-    conductor = Conductor(seed, victims={}, steady=[*relays, consumer], confirmed=lambda: load.confirmed_count)
+    conductor = on.conductor(load, steady=[*relays, consumer])
     conductor.calm(lambda: conductor.in_flight >= 4 * LEAST_IN_FLIGHT, 120.0, "timers in flight")
 
-    choices = random.Random(seed)
+    choices = random.Random(on.seed)
     for _ in range(kills):
         pause_until = time.monotonic() + choices.uniform(0.0, LONGEST_PAUSE_S)
         conductor.calm(lambda until=pause_until: time.monotonic() >= until, 60.0, "a pause")  # type: ignore[misc]
@@ -104,18 +100,18 @@ def test_broker_killed_under_living_relays_and_consumer_loses_nothing_and_leaves
     else:
         drain(on, conductor, load, cancels)
         verdict = judged(on, conductor, load, cancels)
-    say(conductor)
-    say(f"at least {min(in_flight)} timers in flight at a kill; sends that failed: {len(load.failures)}")
-    say(verdict)
+    on.say(conductor)
+    on.say(f"at least {min(in_flight)} timers in flight at a kill; sends that failed: {len(load.failures)}")
+    on.say(verdict)
     if verdict.totals.lost:
-        say(on.whereabouts(conductor, load))
+        on.say(on.whereabouts(conductor, load))
     keeps_every_promise(verdict, reloads=kills)
     assert min(in_flight) >= LEAST_IN_FLIGHT
     assert verdict.copies.on_time >= LEAST_ON_TIME
     if cancels is None:
-        evidence("the broker killed", {"kills": kills, **verdict.figures}, seed=seed)
+        evidence("the broker killed", {"kills": kills, **verdict.figures}, seed=on.seed)
         return
     assert len(cancels.certain) >= LEAST_CERTAIN
     assert cancels.certain & conductor.handled == set()
     found = {**verdict.figures, "certain": len(cancels.certain), "certain yet handed": 0}
-    evidence("the broker killed while timers are cancelled", {"kills": kills, **found}, seed=seed)
+    evidence("the broker killed while timers are cancelled", {"kills": kills, **found}, seed=on.seed)

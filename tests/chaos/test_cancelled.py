@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import pytest
@@ -72,8 +72,6 @@ def test_relays_killed_while_timers_are_cancelled_keep_every_promise(
     chaos_broker: LocalPulsar,
     stage: MakeStage,
     kills: int,
-    seed: int,
-    say: Callable[[object], None],
     evidence: Evidence,
 ) -> None:
     on = stage(chaos_broker, TIERS, guard_ms=GUARD_MS, partitions=2, cancel=Cancel(skew_ms=0))
@@ -83,14 +81,10 @@ def test_relays_killed_while_timers_are_cancelled_keep_every_promise(
         on.admin.topics.unload(Names(on.plan).cancellations)
 
     consumer.start()
-    cancels = Cancels(on.client, on.plan, seed)
+    cancels = Cancels(on.client, on.plan, on.seed)
     load = on.load(TRAFFIC, stored=cancels)
-    conductor = Conductor(
-        seed,
-        victims=dict.fromkeys(relays, RELAY_POINTS),
-        steady=[consumer],
-        confirmed=lambda: load.confirmed_count,
-        disturbances={"unload": unload},
+    conductor = on.conductor(
+        load, victims=dict.fromkeys(relays, RELAY_POINTS), steady=[consumer], disturbances={"unload": unload}
     )
     conductor.calm(lambda: len(cancels.certain) >= LEAST_CERTAIN, 120.0, "certain cancels")
 
@@ -99,13 +93,13 @@ def test_relays_killed_while_timers_are_cancelled_keep_every_promise(
     drain(on, conductor, load, cancels)
 
     verdict = judged(on, conductor, load, cancels)
-    say(conductor)
-    say(verdict)
-    say(figures(verdict, conductor, cancels))
+    on.say(conductor)
+    on.say(verdict)
+    on.say(figures(verdict, conductor, cancels))
     assert cancels.certain & conductor.handled == set()
     assert len(cancels.certain) >= LEAST_CERTAIN
     keeps_every_promise(verdict)
-    evidence("relays killed while timers are cancelled", figures(verdict, conductor, cancels), seed=seed)
+    evidence("relays killed while timers are cancelled", figures(verdict, conductor, cancels), seed=on.seed)
 
 
 @pytest.mark.timeout(1_500)
@@ -115,22 +109,15 @@ def test_consumers_killed_and_frozen_while_timers_are_cancelled_hand_out_nothing
     chaos_broker: LocalPulsar,
     stage: MakeStage,
     kills: int,
-    seed: int,
-    say: Callable[[object], None],
     evidence: Evidence,
 ) -> None:
     on = stage(chaos_broker, TIERS, guard_ms=GUARD_MS, partitions=2, cancel=Cancel(skew_ms=0))
     relay, consumers = on.relay("relay"), [on.consumer(f"consumer-{number}") for number in range(2)]
     relay.start()
-    cancels = Cancels(on.client, on.plan, seed)
+    cancels = Cancels(on.client, on.plan, on.seed)
     load = on.load(TRAFFIC, stored=cancels)
-    conductor = Conductor(
-        seed,
-        victims=dict.fromkeys(consumers, CONSUMER_POINTS),
-        steady=[relay],
-        confirmed=lambda: load.confirmed_count,
-        disturbances={},
-        stops_s=(1.0, 3.0),
+    conductor = on.conductor(
+        load, victims=dict.fromkeys(consumers, CONSUMER_POINTS), steady=[relay], stops_s=(1.0, 3.0)
     )
     conductor.calm(lambda: len(cancels.certain) >= LEAST_CERTAIN, 120.0, "certain cancels")
 
@@ -139,20 +126,20 @@ def test_consumers_killed_and_frozen_while_timers_are_cancelled_hand_out_nothing
     drain(on, conductor, load, cancels)
 
     verdict = judged(on, conductor, load, cancels)
-    say(conductor)
-    say(verdict)
-    say(figures(verdict, conductor, cancels))
+    on.say(conductor)
+    on.say(verdict)
+    on.say(figures(verdict, conductor, cancels))
     assert cancels.certain & {event.timer_id for event in conductor.events if isinstance(event, Handled)} == set()
     assert len(cancels.certain) >= LEAST_CERTAIN
     assert verdict.totals.lost == 0, verdict
     assert verdict.early == 0, verdict
-    evidence("consumers killed while timers are cancelled", figures(verdict, conductor, cancels), seed=seed)
+    evidence("consumers killed while timers are cancelled", figures(verdict, conductor, cancels), seed=on.seed)
 
 
 @pytest.mark.timeout(900)
 @pytest.mark.proof
 def test_control_a_cut_off_that_can_be_taken_back_loses_what_a_relay_has_dropped_meanwhile(
-    chaos_broker: LocalPulsar, stage: MakeStage, seed: int, say: Callable[[object], None], evidence: Evidence
+    chaos_broker: LocalPulsar, stage: MakeStage, evidence: Evidence
 ) -> None:
     """Nobody is killed, and the checker finds it all the same (broker-facts: cancellation-log)."""
     on = stage(chaos_broker, TIERS, guard_ms=GUARD_MS, partitions=2, cancel=Cancel(skew_ms=0))
@@ -162,9 +149,9 @@ def test_control_a_cut_off_that_can_be_taken_back_loses_what_a_relay_has_dropped
     ]
     for post in posts:
         post.start()
-    cancels = Cancels(on.client, on.plan, seed, takes_back=True)
+    cancels = Cancels(on.client, on.plan, on.seed, takes_back=True)
     load = on.load(TRAFFIC, stored=cancels)
-    conductor = Conductor(seed, victims={}, steady=posts, confirmed=lambda: load.confirmed_count)
+    conductor = on.conductor(load, steady=posts)
     conductor.calm(lambda: len(cancels.taken_back) >= 2 * LEAST_CERTAIN, 120.0, "cancels that were taken back")
     load.stop()
     cancels.stop()
@@ -178,12 +165,12 @@ def test_control_a_cut_off_that_can_be_taken_back_loses_what_a_relay_has_dropped
 
     verdict = judged(on, conductor, load, cancels)
     lost = cancels.taken_back - conductor.handled
-    say(verdict)
-    say(f"{len(cancels.taken_back)} taken back, {len(lost)} of them lost")
+    on.say(verdict)
+    on.say(f"{len(cancels.taken_back)} taken back, {len(lost)} of them lost")
     assert lost
     assert verdict.totals.lost == len(lost)
     evidence(
         "control: cancellations that can be taken back",
         {"timers": verdict.totals.acknowledged, "taken back": len(cancels.taken_back), "lost": len(lost)},
-        seed=seed,
+        seed=on.seed,
     )

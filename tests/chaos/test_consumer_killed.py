@@ -7,12 +7,11 @@ timer counts as acknowledged when its acknowledgement had reached the broker.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.support.chaos_conductor import Conductor, Points
+from tests.support.chaos_conductor import Points
 from tests.support.chaos_load import Traffic
 from tests.support.chaos_verdict import repeats_after_kills
 from timewheel.core.plan import Tiered
@@ -45,31 +44,20 @@ def test_two_consumers_with_their_relays_killed_at_any_moment_lose_nothing_and_r
     chaos_broker: LocalPulsar,
     stage: MakeStage,
     kills: int,
-    seed: int,
-    say: Callable[[object], None],
     evidence: Evidence,
 ) -> None:
     on = stage(chaos_broker, TIERS, guard_ms=5_000, partitions=2)
     consumers = [on.consumer(f"consumer-{number}", embedded=True) for number in range(2)]
     load = on.load(TRAFFIC)
-    conductor = Conductor(
-        seed,
-        victims=dict.fromkeys(consumers, CONSUMER_POINTS),
-        steady=[],
-        confirmed=lambda: load.confirmed_count,
-    )
+    conductor = on.conductor(load, victims=dict.fromkeys(consumers, CONSUMER_POINTS))
     conductor.calm(lambda: conductor.in_flight >= 2 * LEAST_IN_FLIGHT, 120.0, "timers in flight")
 
     conductor.kill(kills, KILL_TIMEOUT_S, points=CONSUMER_POINTS)
     on.drain(conductor, load, DRAIN_TIMEOUT_S)
 
-    verdict = on.verdict(conductor, load)
+    verdict = on.shown_verdict(conductor, load)
     repeats = repeats_after_kills(conductor.events, conductor.kills, SETTLE_BEATS)
-    say(conductor)
-    say(verdict)
-    say(repeats)
-    if verdict.totals.lost:
-        say(on.whereabouts(conductor, load))
+    on.say(repeats)
     assert verdict.totals.lost == 0, verdict
     assert verdict.totals.unexpected == 0, verdict
     assert verdict.early == 0, verdict
@@ -93,5 +81,5 @@ def test_two_consumers_with_their_relays_killed_at_any_moment_lose_nothing_and_r
             "handled in copies": repeats.copied,
             **verdict.figures,
         },
-        seed=seed,
+        seed=on.seed,
     )

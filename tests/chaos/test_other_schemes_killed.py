@@ -7,12 +7,11 @@ lane does.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.support.chaos_conductor import Conductor, Points
+from tests.support.chaos_conductor import Points
 from tests.support.chaos_load import Traffic
 from tests.support.chaos_verdict import Verdict, keeps_every_promise
 from timewheel.core.plan import Ring, Scheme, Tiered, Wheel
@@ -65,33 +64,23 @@ def test_two_relays_killed_at_any_moment_lose_nothing(
     stage: MakeStage,
     name: str,
     kills: int,
-    seed: int,
-    say: Callable[[object], None],
     evidence: Evidence,
 ) -> None:
     on = stage(chaos_broker, SCHEMES[name], guard_ms=GUARD_MS, partitions=1, max_delay_ms=24_000)
     relays, consumer = [on.relay("relay-0"), on.relay("relay-1")], on.consumer("consumer")
     consumer.start()
     load = on.load(TRAFFIC)
-    conductor = Conductor(
-        seed,
-        victims=dict.fromkeys(relays, POINTS),
-        steady=[consumer],
-        confirmed=lambda: load.confirmed_count,
-    )
+    conductor = on.conductor(load, victims=dict.fromkeys(relays, POINTS), steady=[consumer])
     conductor.calm(lambda: conductor.in_flight >= 2 * LEAST_IN_FLIGHT, 120.0, "timers in flight")
 
     conductor.kill(kills, KILL_TIMEOUT_S)
     on.drain(conductor, load, DRAIN_TIMEOUT_S)
 
-    verdict = on.verdict(conductor, load)
-    say(f"{name}: {conductor}")
-    say(verdict)
-    if verdict.totals.lost:
-        say(on.whereabouts(conductor, load))
+    on.say(name)
+    verdict = on.shown_verdict(conductor, load)
     if on.plan.holds_in_relay:
         keeps_every_promise(verdict)
     else:
         loses_and_repeats_nothing(verdict)
     assert min(kill.in_flight for kill in conductor.kills) >= LEAST_IN_FLIGHT
-    evidence(f"two relays killed, {name}", {"kills": len(conductor.kills), **verdict.figures}, seed=seed)
+    evidence(f"two relays killed, {name}", {"kills": len(conductor.kills), **verdict.figures}, seed=on.seed)

@@ -6,7 +6,6 @@ the relays by kill -9; producers go on with the old plan, and change last.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -84,8 +83,6 @@ def test_a_plan_changes_under_way_and_nothing_is_lost_or_left_behind(
     name: str,
     waiting: int,
     kills: int,
-    seed: int,
-    say: Callable[[object], None],
     evidence: Evidence,
 ) -> None:
     before, scheme, changed = CHANGES[name]
@@ -94,7 +91,7 @@ def test_a_plan_changes_under_way_and_nothing_is_lost_or_left_behind(
     consumer.start()
     loads: list[Load] = [on.load(BEFORE[waiting])]
     conductor = Conductor(
-        seed,
+        on.seed,
         victims=dict.fromkeys(relays, POINTS),
         steady=[consumer],
         confirmed=lambda: sum(load.confirmed_count for load in loads),
@@ -115,8 +112,8 @@ def test_a_plan_changes_under_way_and_nothing_is_lost_or_left_behind(
         acknowledged=[timer_id for load in loads for timer_id in load.confirmed()],
         handled=times_handled_and_never_early(conductor.events),
     )
-    say(f"{name}: {conductor}")
-    say(totals)
+    on.say(f"{name}: {conductor}")
+    on.say(totals)
     assert totals.lost == 0, on.backlogs()
     assert (totals.duplicated, totals.unexpected) == (0, 0), totals
     assert count_dead_letters(on.client, on.plan) == 0
@@ -124,7 +121,7 @@ def test_a_plan_changes_under_way_and_nothing_is_lost_or_left_behind(
     for post in (*relays, consumer):
         post.kill()
     (removals,) = eventually(lambda: [_removed(on)], 60, poll=1.0, message="topics of the old plan")
-    say(f"{len(removals)} topics of the old plan removed")
+    on.say(f"{len(removals)} topics of the old plan removed")
     assert FormerTopics(on.admin, on.plan)() == ()
     evidence(
         f"the plan changed: {name}",
@@ -137,7 +134,7 @@ def test_a_plan_changes_under_way_and_nothing_is_lost_or_left_behind(
             "dead": 0,
             "old topics removed": len(removals),
         },
-        seed=seed,
+        seed=on.seed,
     )
 
 

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.support.chaos_conductor import Conductor, Points
+from tests.support.chaos_conductor import Points
 from tests.support.chaos_load import Traffic
 from tests.support.chaos_verdict import keeps_every_promise
 from timewheel.core.plan import Tiered
@@ -51,32 +50,24 @@ def test_one_relay_killed_at_any_moment_loses_nothing_and_leaves_no_extra_copy(
     chaos_broker: LocalPulsar,
     stage: MakeStage,
     kills: int,
-    seed: int,
-    say: Callable[[object], None],
     evidence: Evidence,
 ) -> None:
     on = stage(chaos_broker, TIERS, guard_ms=GUARD_MS, partitions=2)
     relay, consumer = on.relay("relay-0"), on.consumer("consumer")
     consumer.start()
     load = on.load(TRAFFIC)
-    conductor = Conductor(
-        seed, victims={relay: RELAY_POINTS}, steady=[consumer], confirmed=lambda: load.confirmed_count
-    )
+    conductor = on.conductor(load, victims={relay: RELAY_POINTS}, steady=[consumer])
     conductor.calm(lambda: conductor.in_flight >= 4 * LEAST_IN_FLIGHT, 120.0, "timers in flight")
 
     conductor.kill(kills, KILL_TIMEOUT_S, points=RELAY_POINTS)
     on.drain(conductor, load, DRAIN_TIMEOUT_S)
 
-    verdict = on.verdict(conductor, load)
-    say(conductor)
-    say(verdict)
-    if verdict.totals.lost:
-        say(on.whereabouts(conductor, load))
+    verdict = on.shown_verdict(conductor, load)
     keeps_every_promise(verdict)
     assert {kill.point for kill in conductor.kills} >= set(RELAY_POINTS)
     assert min(kill.in_flight for kill in conductor.kills) >= LEAST_IN_FLIGHT
     assert verdict.copies.on_time >= LEAST_ON_TIME
-    evidence("one relay killed", {"kills": len(conductor.kills), **verdict.figures}, seed=seed)
+    evidence("one relay killed", {"kills": len(conductor.kills), **verdict.figures}, seed=on.seed)
 
 
 @pytest.mark.proof
@@ -86,8 +77,6 @@ def test_three_relays_killed_frozen_and_unloaded_lose_nothing_and_leave_no_extra
     chaos_broker: LocalPulsar,
     stage: MakeStage,
     kills: int,
-    seed: int,
-    say: Callable[[object], None],
     evidence: Evidence,
 ) -> None:
     on = stage(chaos_broker, TIERS, guard_ms=GUARD_MS, partitions=4)
@@ -99,11 +88,10 @@ def test_three_relays_killed_frozen_and_unloaded_lose_nothing_and_leave_no_extra
 
     consumer.start()
     load = on.load(TRAFFIC)
-    conductor = Conductor(
-        seed,
+    conductor = on.conductor(
+        load,
         victims=dict.fromkeys(relays, RELAY_POINTS),
         steady=[consumer],
-        confirmed=lambda: load.confirmed_count,
         disturbances={"unload": unload},
         stops_s=(1.0, 2.0, 8.0),
     )
@@ -114,11 +102,7 @@ def test_three_relays_killed_frozen_and_unloaded_lose_nothing_and_leave_no_extra
     conductor.disturb("SIGSTOP", DISTURBANCES[kills], KILL_TIMEOUT_S)
     on.drain(conductor, load, DRAIN_TIMEOUT_S)
 
-    verdict = on.verdict(conductor, load)
-    say(conductor)
-    say(verdict)
-    if verdict.totals.lost:
-        say(on.whereabouts(conductor, load))
+    verdict = on.shown_verdict(conductor, load)
     keeps_every_promise(verdict, reloads=conductor.disturbed["unload"])
     assert {kill.point for kill in conductor.kills} >= set(RELAY_POINTS)
     assert min(kill.in_flight for kill in conductor.kills) >= LEAST_IN_FLIGHT
@@ -131,5 +115,5 @@ def test_three_relays_killed_frozen_and_unloaded_lose_nothing_and_leave_no_extra
             "unloads": conductor.disturbed["unload"],
             **verdict.figures,
         },
-        seed=seed,
+        seed=on.seed,
     )

@@ -6,12 +6,10 @@ import random
 import signal
 import sys
 import time
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.support.chaos_conductor import Conductor
 from tests.support.chaos_load import Traffic
 from tests.support.chaos_verdict import keeps_every_promise
 from tests.support.checkout import ROOT
@@ -70,8 +68,6 @@ def test_a_relay_service_that_is_told_to_end_drains_and_nothing_is_stored_twice(
     chaos_broker: LocalPulsar,
     stage: MakeStage,
     ends: int,
-    seed: int,
-    say: Callable[[object], None],
     evidence: Evidence,
     tmp_path: Path,
 ) -> None:
@@ -80,9 +76,9 @@ def test_a_relay_service_that_is_told_to_end_drains_and_nothing_is_stored_twice(
     consumer = on.consumer("consumer")
     consumer.start()
     load = on.load(TRAFFIC)
-    conductor = Conductor(seed, victims={}, steady=[consumer], confirmed=lambda: load.confirmed_count)
+    conductor = on.conductor(load, steady=[consumer])
     service = Service(on.plan_file, chaos_broker.service_url, tmp_path)
-    choices = random.Random(seed)
+    choices = random.Random(on.seed)
     try:
         in_flight = []
         for _ in range(ends):
@@ -99,12 +95,12 @@ def test_a_relay_service_that_is_told_to_end_drains_and_nothing_is_stored_twice(
         service.close()
 
     verdict = on.verdict(conductor, load)
-    say(f"ended {ends} times, at least {min(in_flight)} timers in flight")
-    say(verdict)
+    on.say(f"ended {ends} times, at least {min(in_flight)} timers in flight")
+    on.say(verdict)
     keeps_every_promise(verdict)
     # By either lane: no acknowledgement was lost, so nothing was sent again.
     assert verdict.copies.stored == verdict.totals.acknowledged, verdict
     assert min(in_flight) >= LEAST_IN_FLIGHT
     evidence(
-        "a relay service told to end", {"ends": ends, "stored": verdict.copies.stored, **verdict.figures}, seed=seed
+        "a relay service told to end", {"ends": ends, "stored": verdict.copies.stored, **verdict.figures}, seed=on.seed
     )

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.support.chaos_conductor import Conductor
 from tests.support.chaos_load import Traffic
 from tests.support.chaos_verdict import keeps_every_promise
 from timewheel.core.plan import Tiered
@@ -39,8 +37,6 @@ def test_a_rolling_restart_of_relay_services_loses_nothing_and_makes_no_timer_la
     chaos_broker: LocalPulsar,
     stage: MakeStage,
     relays: int,
-    seed: int,
-    say: Callable[[object], None],
     evidence: Evidence,
 ) -> None:
     on = stage(chaos_broker, TIERS, guard_ms=GUARD_MS, partitions=relays)
@@ -50,7 +46,7 @@ def test_a_rolling_restart_of_relay_services_loses_nothing_and_makes_no_timer_la
         service.start()
     eventually(lambda: all(service.is_ready for service in services), READY_TIMEOUT_S, message="all services ready")
     load = on.load(TRAFFIC)
-    conductor = Conductor(seed, victims={}, steady=[consumer], confirmed=lambda: load.confirmed_count, watched=services)
+    conductor = on.conductor(load, steady=[consumer], watched=services)
     conductor.calm(lambda: conductor.in_flight >= LEAST_IN_FLIGHT, FILL_TIMEOUT_S, "timers in flight")
 
     in_flight = []
@@ -63,11 +59,8 @@ def test_a_rolling_restart_of_relay_services_loses_nothing_and_makes_no_timer_la
     on.drain(conductor, load, DRAIN_TIMEOUT_S)
     assert [service.end() for service in services] == [0] * relays
 
-    verdict = on.verdict(conductor, load)
-    say(f"{relays} restarts, at least {min(in_flight)} timers in flight")
-    say(verdict)
-    if verdict.totals.lost:
-        say(on.whereabouts(conductor, load))
+    on.say(f"{relays} restarts, at least {min(in_flight)} timers in flight")
+    verdict = on.shown_verdict(conductor, load)
     keeps_every_promise(verdict)
     assert min(in_flight) >= LEAST_IN_FLIGHT
     # There are copies by the late lane (`extra_late`), and none is handled: a relay that lost a partition and waits for
@@ -84,5 +77,5 @@ def test_a_rolling_restart_of_relay_services_loses_nothing_and_makes_no_timer_la
             "late p99 ms": verdict.late_p99_ms,
             "late at most ms": verdict.late_max_ms,
         },
-        seed=seed,
+        seed=on.seed,
     )

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.support.chaos_conductor import Conductor, Points
+from tests.support.chaos_conductor import Points
 from tests.support.chaos_load import Traffic
 from tests.support.chaos_verdict import keeps_every_promise
 from timewheel.core.plan import Tiered
@@ -44,8 +43,6 @@ def test_two_relays_killed_and_their_due_topic_without_partitions_unloaded_lose_
     chaos_broker: LocalPulsar,
     stage: MakeStage,
     kills: int,
-    seed: int,
-    say: Callable[[object], None],
     evidence: Evidence,
 ) -> None:
     on = stage(chaos_broker, TIERS, guard_ms=GUARD_MS, partitions=0)
@@ -56,12 +53,8 @@ def test_two_relays_killed_and_their_due_topic_without_partitions_unloaded_lose_
 
     consumer.start()
     load = on.load(TRAFFIC)
-    conductor = Conductor(
-        seed,
-        victims=dict.fromkeys(relays, POINTS),
-        steady=[consumer],
-        confirmed=lambda: load.confirmed_count,
-        disturbances={"unload": unload},
+    conductor = on.conductor(
+        load, victims=dict.fromkeys(relays, POINTS), steady=[consumer], disturbances={"unload": unload}
     )
     conductor.calm(lambda: conductor.in_flight >= 4 * LEAST_IN_FLIGHT, 120.0, "timers in flight")
 
@@ -69,11 +62,7 @@ def test_two_relays_killed_and_their_due_topic_without_partitions_unloaded_lose_
     conductor.disturb("unload", UNLOADS[kills], KILL_TIMEOUT_S)
     on.drain(conductor, load, DRAIN_TIMEOUT_S)
 
-    verdict = on.verdict(conductor, load)
-    say(conductor)
-    say(verdict)
-    if verdict.totals.lost:
-        say(on.whereabouts(conductor, load))
+    verdict = on.shown_verdict(conductor, load)
     keeps_every_promise(verdict, reloads=conductor.disturbed["unload"])
     assert min(kill.in_flight for kill in conductor.kills) >= LEAST_IN_FLIGHT
     assert verdict.copies.on_time >= LEAST_ON_TIME
@@ -81,5 +70,5 @@ def test_two_relays_killed_and_their_due_topic_without_partitions_unloaded_lose_
     evidence(
         "two relays killed, a due topic without partitions unloaded",
         {"kills": len(conductor.kills), "unloads": conductor.disturbed["unload"], **verdict.figures},
-        seed=seed,
+        seed=on.seed,
     )

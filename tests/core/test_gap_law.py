@@ -1,5 +1,7 @@
 """The law of gaps against counting, and both against their closed forms."""
 
+from __future__ import annotations
+
 import math
 import random
 
@@ -7,7 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from timewheel.core.gap_law import exact_gaps, expected_gaps, peak
+from tests.support.exact_gaps import exact_gaps
+from timewheel.core import DAY_MS, HOUR_MS
+from timewheel.core.gap_law import expected_gaps
+from timewheel.core.history_span import describe_span, shows_day, shows_full
 
 
 def cursor_ranges(acknowledged_ms: list[int], moment_ms: int) -> int:
@@ -34,11 +39,11 @@ def test_bins_of_one_entry_make_the_law_exact(acknowledged_ms: list[int]) -> Non
 def test_a_fixed_delay_makes_no_gaps_at_all() -> None:
     arrivals = [(sent_ms, sent_ms + 5_000) for sent_ms in range(0, 20_000, 7)]
     moments_ms = range(0, 30_000, 100)
-    assert peak(exact_gaps([acknowledged for _, acknowledged in arrivals], moments_ms)) == 0
-    assert peak(expected_gaps(arrivals, moments_ms, bin_ms=1)) == 0
+    assert max(exact_gaps([acknowledged for _, acknowledged in arrivals], moments_ms)) == 0
+    assert max(expected_gaps(arrivals, moments_ms, bin_ms=1)) == 0
     # Within a bin the order counts as random, so a coarse one sees gaps where the delay is fixed: at most the
     # quarter of the bin's 14 or 15 entries, and the one between two bins.
-    assert peak(expected_gaps(arrivals, moments_ms, bin_ms=100)) <= 15 / 4 + 1
+    assert max(expected_gaps(arrivals, moments_ms, bin_ms=100)) <= 15 / 4 + 1
 
 
 @pytest.mark.parametrize("share", [0.1, 0.5, 0.8])
@@ -93,5 +98,25 @@ def test_the_law_is_within_15_percent_and_three_roots_of_the_count(
     moments_ms = list(range(0, 100_000 + longest_ms, 2_000))
     exact = exact_gaps([acknowledged for _, acknowledged in arrivals], moments_ms)
     law = expected_gaps(arrivals, moments_ms, bin_ms)
-    highest = peak(law)
-    assert abs(peak(exact) - highest) <= 0.15 * highest + 3 * math.sqrt(highest)
+    highest = max(law)
+    assert abs(max(exact) - highest) <= 0.15 * highest + 3 * math.sqrt(highest)
+
+
+@pytest.mark.parametrize(
+    ("span_ms", "warm_up_ms", "day", "full"),
+    [
+        (0, 0, False, False),  # a single send, or all at once: no rate at all
+        (2_000, 27 * DAY_MS, False, False),
+        (2 * HOUR_MS, HOUR_MS, False, True),
+        (DAY_MS - HOUR_MS - 1, 1, False, True),
+        (DAY_MS - HOUR_MS, 1, True, True),  # a day's sends: the first and the last lie some time within it
+        (DAY_MS, DAY_MS + 1, True, False),
+        (DAY_MS, DAY_MS, True, True),
+        (21 * DAY_MS, 19 * DAY_MS, True, True),
+    ],
+)
+def test_a_history_is_long_enough_from_a_day_and_its_delays_on(
+    span_ms: int, warm_up_ms: int, day: bool, full: bool
+) -> None:
+    assert (shows_day(span_ms), shows_full(span_ms, warm_up_ms)) == (day, full)
+    assert (describe_span(span_ms, warm_up_ms) == "") == (day and full)

@@ -8,8 +8,8 @@ from pyspark.sql import SparkSession
 
 from examples.history import make_reminders
 from examples.history.make_renewals import PATH, ROWS, renewals
+from tests.support.exact_gaps import exact_gaps
 from timewheel.core.durations import DAY_MS
-from timewheel.core.gap_law import exact_gaps, peak
 from timewheel.spark_planner.history.read import ColumnMapping, assessed, read_history
 from timewheel.spark_planner.summary.statistic import statistic_of
 
@@ -33,7 +33,7 @@ def test_it_is_read_without_options_and_has_no_bad_row(spark: SparkSession) -> N
 
 def test_one_topic_could_not_hold_it() -> None:
     due_ms = pq.read_table(PATH)["due_ms"].to_pylist()  # in order of publishing
-    assert peak(exact_gaps(due_ms, sorted(set(due_ms)))) > 1.1 * PERSISTED_RANGES
+    assert max(exact_gaps(due_ms, sorted(set(due_ms)))) > 1.1 * PERSISTED_RANGES
 
 
 def test_the_reminders_are_small_and_what_their_script_makes() -> None:
@@ -46,4 +46,4 @@ def test_the_reminders_go_on_for_longer_than_their_delays_and_need_more_than_nat
     sent_ms, due_ms = (table[name].to_numpy() for name in ("publish_ms", "due_ms"))
     assert 20 * DAY_MS < sent_ms[-1] - sent_ms[0] < 21 * DAY_MS
     assert (due_ms - sent_ms).max() < sent_ms[-1] - sent_ms[0]
-    assert peak(exact_gaps(due_ms.tolist(), sorted(set(due_ms.tolist())))) > 1.05 * PERSISTED_RANGES
+    assert max(exact_gaps(due_ms.tolist(), sorted(set(due_ms.tolist())))) > 1.05 * PERSISTED_RANGES

@@ -8,11 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from tests.support.exact_gaps import exact_gaps
 from tests.support.exact_play import play
 from tests.support.plans import plan_of
 from tests.support.workloads import START_MS, WORKLOADS, Timers
 from timewheel.core.durations import DAY_MS, HOUR_MS, MINUTE_MS
-from timewheel.core.gap_law import exact_gaps
 from timewheel.core.plan import Calendar, Native, Plan, Ring, Tiered, Wheel
 from timewheel.core.routing import Hold, Router
 from timewheel.core.steps import steps

@@ -10,8 +10,9 @@ import pytest
 from pyspark.sql import SparkSession
 
 from tests.planner.test_survey import with_limit
+from tests.support.exact_gaps import exact_gaps
 from timewheel.core.durations import DAY_MS, HOUR_MS, spelled
-from timewheel.core.gap_law import WATCH_SHARE, exact_gaps, peak
+from timewheel.core.gap_law import WATCH_SHARE
 from timewheel.core.plan import Native, Plan, Ring, Tiered, Wheel
 from timewheel.spark_planner.choice.constraints import TWICE, Constraints, max_countable
 from timewheel.spark_planner.exact.replay import routes
@@ -58,7 +59,7 @@ def history(spark: SparkSession, burst: tuple[np.ndarray, np.ndarray]) -> Iterat
 def by_hand(plan: Plan, sent_ms: np.ndarray, due_ms: np.ndarray) -> int:
     way = routes(plan, sent_ms, due_ms)
     acknowledged = way.acknowledged_ms[np.argsort(way.arrival_ms, kind="stable")].tolist()
-    return int(peak(exact_gaps(acknowledged, sorted(set(acknowledged)))))
+    return int(max(exact_gaps(acknowledged, sorted(set(acknowledged)))))
 
 
 @pytest.fixture(scope="module")

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from tests.support.cursor import Stored, brute_force_peak, in_ledgers, ranges_at
+from tests.support.exact_gaps import exact_gaps
 from timewheel.core.durations import DAY_MS
-from timewheel.core.gap_law import exact_gaps
 from timewheel.spark_planner.exact.ranges import (
     NEVER_MS,
     DuePartition,

@@ -80,9 +80,7 @@ class _Stalled(Through):
 
 
 class _Trace:
-    """Records each operation of a relay on every message, in addition to the ledger: to find out how a timer went
-    missing.
-    """
+    """Records each operation of a relay on every message, to find out how a timer went missing."""
 
     def __init__(self, path: Path) -> None:
         self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)

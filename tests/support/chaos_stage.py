@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any, Protocol, Self
@@ -51,14 +51,18 @@ class Stage:
         plan: The plan; with the subscriptions `BUSINESS` and `AUDIT`.
         folder: Folder of ledgers, logs and the plan file.
         seed: Seed of all random choices.
+        say: Shows a line of the test's report.
     """
 
-    def __init__(self, broker: _Broker, plan: Plan, folder: Path, seed: int) -> None:
+    def __init__(
+        self, broker: _Broker, plan: Plan, folder: Path, seed: int, say: Callable[[object], None] = print
+    ) -> None:
         assert set(plan.subscriptions) == {BUSINESS, AUDIT}
         self.broker = broker
         self.plan = plan
         self.plan_file = folder / "plan.toml"
         self.seed = seed
+        self.say = say
         self._folder = folder
         self._stack = ExitStack()
         self.client: Any = None
@@ -99,6 +103,11 @@ class Stage:
         self._stack.callback(load.stop)
         return load
 
+    def conductor(self, load: Load, *, steady: Sequence[Post] = (), **options: Any) -> Conductor:
+        """Return a conductor of this load; without victims it kills nothing."""
+        options.setdefault("victims", {})
+        return Conductor(self.seed, steady=steady, confirmed=lambda: load.confirmed_count, **options)
+
     def change(self, plan: Plan) -> None:
         """Change the plan for all processes that start from now on."""
         ensure(self.admin, plan, now_ms=now_ms(), create_namespaces=True, ignore_former_topics=True)
@@ -131,6 +140,15 @@ class Stage:
         conductor.observe()
         hops = (event for event in conductor.events if isinstance(event, Hop))
         return judge(load.sent, conductor.events, count_copies(self.client, self.plan, hops, load.sends()))
+
+    def shown_verdict(self, conductor: Conductor, load: Load) -> Verdict:
+        """Judge, and show what was done, the verdict, and where missing timers are."""
+        verdict = self.verdict(conductor, load)
+        self.say(conductor)
+        self.say(verdict)
+        if verdict.totals.lost:
+            self.say(self.whereabouts(conductor, load))
+        return verdict
 
     def whereabouts(self, conductor: Conductor, load: Load) -> str:
         """Return the stored copies of the first missing timers, and all backlogs: for the message of a failed test."""

@@ -233,7 +233,10 @@ def _switch(name: str, text: str) -> bool:
 
 
 def role_of(token: str | None) -> str | None:
-    """Return the role that a token claims; None if it claims no role, or is not a JSON web token."""
+    """Return the role that a token claims; None if it claims no role, or is not a JSON web token.
+
+    Claims are unverified: for messages to people, never for a decision.
+    """
     role = _claims_of(token).get("sub")
     return role if isinstance(role, str) else None
 

@@ -79,7 +79,6 @@ def parse_connection(text: str, folder: Path) -> Connection:
         given = _File.model_validate(data).connection
     except ValidationError as error:
         raise _as_bad_connection(error) from None
-
     found = {name: getattr(given, name) for name in given.model_fields_set}
     found |= {name: folder / found[name] for name in FILES if name in found}
     if given.token is not None:
@@ -123,7 +122,8 @@ def _as_bad_connection(error: ValidationError) -> BadConnection:
         return BadConnection(field, "is required")
     if first["type"] != "extra_forbidden":
         return BadConnection(field, first["msg"])
-    table, _, key = field.rpartition(".")
+    *place, key = first["loc"]
+    table = ".".join(map(str, place))
     if not table:
         return BadConnection(field, "is not a key of a connection's file; write it below a line [connection]")
     keys = (_OAuth2 if table == "connection.oauth2" else _Connection).model_fields

@@ -11,35 +11,11 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from itertools import pairwise
 
 WATCH_SHARE = 0.8
 """Fraction of the broker's limit from which gaps are a warning, and below which a plan stays unless asked for more. The
 makers of TDMQ, a Pulsar service, advise alarms between 8,000 and 10,000 of 10,000.
 """
-
-
-def exact_gaps(acknowledged_ms: Sequence[int], at_ms: Sequence[int]) -> list[int]:
-    """Count gap ranges exactly.
-
-    Args:
-        acknowledged_ms: Acknowledgement time of each entry of **a single ledger**, in position order.
-        at_ms: Moments at which to count, ascending.
-
-    Returns:
-        A count per moment. Only descents matter: +1 at ``a_i``, -1 at ``a_(i-1)``.
-    """
-    changes: defaultdict[int, int] = defaultdict(int)
-    for before, after in pairwise(acknowledged_ms):
-        if after < before:
-            changes[after] += 1
-            changes[before] -= 1
-    times = sorted(changes)
-    running, counts = 0, [0]
-    for time_ms in times:
-        running += changes[time_ms]
-        counts.append(running)
-    return [counts[bisect_right(times, moment_ms)] for moment_ms in at_ms]
 
 
 def expected_gaps(arrivals: Iterable[tuple[int, int]], at_ms: Sequence[int], bin_ms: int) -> list[float]:
@@ -75,8 +51,3 @@ def expected_gaps(arrivals: Iterable[tuple[int, int]], at_ms: Sequence[int], bin
                 totals[index] += done / n * (1 - bisect_right(previous, moment_ms) / len(previous))
         previous = acknowledged
     return totals
-
-
-def peak(values: Sequence[float]) -> float:
-    """Return the largest value; 0 if there is none."""
-    return max(values, default=0.0)

@@ -83,9 +83,7 @@ def dead_letter_topic(prefix: str) -> str:
 
 
 def _in_topic(subscription: str) -> str:
-    """Encode a subscription's name as the end of a topic's name: percent-encoded if needed, so that names stay
-    distinct.
-    """
+    """Encode a subscription's name as the end of a topic's name, percent-encoded if needed: names stay distinct."""
     return _UNFIT.sub(lambda unfit: "".join(f"%{byte:02X}" for byte in unfit[0].encode()), subscription)
 
 
@@ -336,7 +334,11 @@ def java_string_hash(text: str) -> int:
 
 
 def partition_for_key(key: str, partitions: int) -> int:
-    """Return the partition of a key, 0 to ``partitions - 1``, like `JavaStringHash` routing."""
+    """Return the partition of a key, 0 to ``partitions - 1``, like `JavaStringHash` routing.
+
+    Python's and Java's clients agree on few keys (broker-facts: keys-and-partitions). So the SDK computes the partition
+    itself, and writes to partition topics: the same key meets the same partition from either language.
+    """
     return (_cached_hash if len(key) <= _CACHED_CHARS else java_string_hash)(key) % partitions
 
 

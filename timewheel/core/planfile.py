@@ -330,7 +330,7 @@ def _written(value: object, names: Iterable[str]) -> dict[str, Any]:
     return {key: text for key, text in texts.items() if text is not None}
 
 
-def _as_written(name: str, value: object) -> object:
+def _as_written(name: str, value: Any) -> Any:
     match value:
         case tuple():
             return [_as_written(name, each) for each in value]

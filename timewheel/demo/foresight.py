@@ -21,15 +21,7 @@ NOTE = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Foreseen:
-    """Predictions and measurements of a scheme.
-
-    Args:
-        scheme: Its name.
-        predicted_peak: Predicted peak of gaps in its due topics, summed at one moment.
-        measured_peak: The same, measured at the broker.
-        predicted_redelivered: Predicted redeliveries to business, by an unload at the moment of the run's unload.
-        measured_redelivered: The same, counted at the raw client.
-    """
+    """A scheme's peak of gaps in its due topics at one moment, and its redeliveries to business by the run's unload."""
 
     scheme: SchemeName
     predicted_peak: float
@@ -45,15 +37,7 @@ class Foreseen:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Foresight:
-    """The planner's output for a run.
-
-    Args:
-        rows: A row for each scheme that played.
-        verdict: Its recommendation for this trace, in a sentence.
-        plan: The recommended plan as the text of a plan file.
-        candidates: Number of plans that it chose from.
-        seconds: Time that it took, Spark's start included.
-    """
+    """The planner's output for a run: of so many candidates, in seconds that include Spark's start."""
 
     rows: Sequence[Foreseen]
     verdict: str

@@ -21,14 +21,7 @@ REFRESH_PER_S = 4
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class State:
-    """The state of the run to show at a moment.
-
-    Args:
-        phase: Phase of the run, in a few words.
-        left_s: Time until the verdict.
-        limit: Ranges that the broker keeps.
-        gaps: Gaps in the due topics of each scheme that has begun.
-    """
+    """The state of the run: the time to the verdict, the ranges that the broker keeps, the gaps by scheme."""
 
     phase: str
     left_s: float
@@ -46,9 +39,7 @@ def progress_line(state: State) -> str:
 
 
 def screen_for(console: Console) -> PlainScreen:
-    """Return a screen that rewrites a line in place if the console is a terminal, else writes lines from time to
-    time.
-    """
+    """Return a screen that rewrites a line on a terminal, and elsewhere writes lines from time to time."""
     return TerminalScreen(console) if console.is_terminal else PlainScreen(console)
 
 

@@ -118,9 +118,8 @@ class _PlainWay:
 
     def _handle(self, message: Any) -> None:
         properties = message.properties()
-        if (
-            NUDGE_PROPERTY not in properties
-        ):  # a shadow removes its nudge messages in time, if the machine is fast enough
+        # A shadow removes its nudge messages in time, if the machine is fast enough.
+        if NUDGE_PROPERTY not in properties:
             copy = Envelope.read(properties) if TIMER_PROPERTY in properties else None
             self._journal.handle(properties[NAME_PROPERTY], 0 if copy is None else copy.hops)
         self._consumer.acknowledge(message)

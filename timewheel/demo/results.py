@@ -11,7 +11,6 @@ from typing import Any
 
 from timewheel.core.broker_profile import BrokerProfile
 from timewheel.core.extras import ExtraMissing, need_extras
-from timewheel.core.gap_law import peak
 from timewheel.core.plan import Plan, Tiered
 from timewheel.core.steps import far_ms
 from timewheel.demo.foresight import Foresight
@@ -30,16 +29,7 @@ GRID_PER_DAY = 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerFacts:
-    """The broker of a run, with values that a reader can check while it runs.
-
-    Args:
-        version: Its release.
-        pid: Its process id.
-        service_url: URL of its binary protocol.
-        admin_url: URL of its web service.
-        config: Settings that differ from its defaults.
-        profile: Its limits on stored gaps and pinned ledgers, from its own settings.
-    """
+    """The broker of a run, with values that a reader can check while it runs; ``config`` differs from its defaults."""
 
     version: str
     pid: int
@@ -51,21 +41,11 @@ class BrokerFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
-    """A complete run.
+    """A complete run; rows, samples and entries are by scheme, times UTC milliseconds.
 
-    Args:
-        settings: Settings of the run.
-        broker: Its broker.
-        rows: A row per scheme.
-        checker_trial: Totals of the checker's trial, by its relays' order of publishing and acknowledging.
-        verdict: The verdict on all of it.
-        seconds: From the command to the end of the play.
-        started_ms: When the first scheme began to publish, UTC milliseconds.
-        unloaded_ms: When the unload of all topics began.
-        unloads_ms: When each scheme's own topics were unloaded, the middle of that time.
-        samples: By scheme.
-        entries: The ledger's rows by scheme.
-        foresight: The planner's output for the ledger; None: the planner was not asked.
+    The ``checker_trial`` is by its relays' order of publishing and acknowledging, ``seconds`` from the command to the
+    end of the play, ``unloads_ms`` the middle of the unload of each scheme's own topics. No ``foresight``: the planner
+    was not asked.
     """
 
     settings: Settings
@@ -121,7 +101,7 @@ def measure(settings: Settings, scheme: SchemeName, start_ms: int, gauge: Gauge,
     return Measured(
         scheme=scheme,
         due_peak=max((sample.due_gaps for sample in gauge.samples), default=0),
-        law_peak=peak(predicted_gaps(gauge.plan, sends, grid, settings.day_ms)),
+        law_peak=max(predicted_gaps(gauge.plan, sends, grid, settings.day_ms), default=0.0),
         hold=("relay" if gauge.plan.holds_in_relay else "broker") if gauge.plan.needs_relay else None,
         holding_peak=max((sample.holding_gaps for sample in gauge.samples), default=0),
         in_flight_window=_in_flight_window(gauge.plan),
@@ -147,9 +127,7 @@ def measure(settings: Settings, scheme: SchemeName, start_ms: int, gauge: Gauge,
 
 
 def max_overdue(entries: Iterable[Entry]) -> int:
-    """Return the most timers at one moment that were due and not handled yet; only of timers that were handled at
-    all.
-    """
+    """Return the most timers that were due and not handled yet at one moment, of those that were handled at all."""
     late = [entry for entry in entries if entry.handled_ms > entry.due_ms]
     # If a timer is handled in the moment in which another is due, the handled timer no longer counts.
     changes = sorted([(one.due_ms, 1) for one in late] + [(one.handled_ms, -1) for one in late])
@@ -210,8 +188,6 @@ def save(result: Result, files: Files) -> None:
 
 
 def _in_flight_window(plan: Plan) -> int:
-    """Return the relay's limit of unacknowledged messages over all tiers, which also limits the gaps of broker-held
-    tiers.
-    """
+    """Return the relay's limit of unacknowledged messages over all tiers: of gaps in broker-held tiers too."""
     tiers = len(plan.scheme.tiers_ms) if isinstance(plan.scheme, Tiered) else 0
     return tiers * (MAX_IN_FLIGHT + BROKER_HELD_ENTRIES)

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import suppress
-from typing import Any, Self, TypeVar
+from typing import Any, Self
 
 from timewheel.broker.admin.client import AdminClient
 from timewheel.core.broker_profile import BrokerProfile
@@ -28,8 +28,6 @@ from timewheel.shadow.desired_state import State as ShadowState
 from timewheel.shadow.desired_state import desired_for
 from timewheel.testing import LocalPulsar
 from timewheel.testing.evidence.journal import now_ms
-
-T = TypeVar("T")
 
 SAMPLES_PER_DAY = 10
 """Target, so that at least 8 remain while every topic is unloaded."""
@@ -101,9 +99,8 @@ class Stage:
         self._workers.shutdown(wait=False, cancel_futures=True)
 
     def play(self) -> None:
-        for scheme in sorted(
-            self._settings.schemes, key=lambda scheme: scheme != "shadow"
-        ):  # a shadow's start takes longest
+        # A shadow's start takes longest.
+        for scheme in sorted(self._settings.schemes, key=lambda scheme: scheme != "shadow"):
             self._prepare(scheme)
         for scheme in self._settings.schemes:
             self._begin(scheme)

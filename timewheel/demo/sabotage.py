@@ -40,12 +40,7 @@ TURN_S = 0.2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckerTrial:
-    """The checker's totals.
-
-    Args:
-        sabotaged: With the relay that acknowledges first.
-        honest: With its twin that publishes first.
-    """
+    """The checker's totals with the relay that acknowledges first, and with its twin that publishes first."""
 
     sabotaged: Totals
     honest: Totals

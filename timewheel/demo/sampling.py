@@ -59,13 +59,7 @@ class _Seen:
 
 
 class Gauge:
-    """The topics of a scheme, with the last figures of each.
-
-    Args:
-        plan: Its plan.
-        moments_ms: Moments for which its topics were created; a calendar's topics differ between them.
-        day_ms: Length of a day.
-    """
+    """The topics of a scheme at some moments (a calendar's differ between them), with the last figures of each."""
 
     def __init__(self, plan: Plan, moments_ms: Sequence[int], day_ms: int) -> None:
         self.plan = plan
@@ -91,10 +85,7 @@ class Gauge:
         return len(self._due) + len(self._held) + len(self._dead)
 
     def sample(self, admin: AdminClient, now_ms: int) -> Sample:
-        """Ask for all topics that may have changed, and add up the figures of all topics.
-
-        The other topics are asked in turn, and their last figures count until then.
-        """
+        """Ask for all topics that may have changed, for the others in turn, and add up the last figures of all."""
         near = [name for name in self.topics if self._is_near(name, now_ms)]
         far = [name for name in self.topics if name not in near]
         for _ in range(min(OTHERS_PER_SAMPLE, len(far))):

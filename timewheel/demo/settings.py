@@ -132,9 +132,7 @@ class Settings:
         return int((SHADOW_GUARD_DAYS if scheme == "shadow" else GUARD_DAYS) * self.day_ms)
 
     def start_offset_ms(self, scheme: SchemeName) -> int:
-        """Return when a scheme starts to publish: after the burst of the scheme before it, or at once behind a
-        shadow.
-        """
+        """Return when a scheme starts to publish: after the burst before it, or at once behind a shadow."""
         in_turn = [one for one in self.schemes if one != "shadow"]
         return in_turn.index(scheme) * STAGGER_DAYS * self.day_ms if scheme in in_turn else 0
 
@@ -149,9 +147,7 @@ class Settings:
 
     @property
     def unload_offset_ms(self) -> int:
-        """Time from the first scheme's start to the unload of all topics: half of its play, and after all have
-        published.
-        """
+        """Time from the first start to the unload of all topics: half of that play, and after all have published."""
         published_ms = max(self.start_offset_ms(scheme) + self.publish_ms(scheme) for scheme in self.schemes)
         return max(self.scheme_ms(self.schemes[0]) // 2, published_ms)
 

@@ -104,9 +104,7 @@ def _law(row: Measured) -> str:
 
 
 def _twice(row: Measured) -> str:
-    """Format the timers handled twice. A plain client promises nothing: it handles every redelivery. A shadow adds
-    none.
-    """
+    """Format the timers handled twice: a plain client handles every redelivery, and a shadow adds none."""
     if row.scheme == "native":
         return NOT_APPLICABLE
     return f"{row.copied if row.scheme in PLAIN else row.totals.duplicated:,}"

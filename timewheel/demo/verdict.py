@@ -117,11 +117,7 @@ class Measured:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """The broken promises of a run.
-
-    Args:
-        broken: A sentence per broken promise; empty: all are kept.
-    """
+    """A sentence for each broken promise of a run."""
 
     broken: tuple[str, ...]
 

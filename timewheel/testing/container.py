@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Self
 
 from timewheel.testing.admin_calls import await_ready, unload_topic
 from timewheel.testing.errors import BrokerUnavailable
+from timewheel.testing.maven import silent
 from timewheel.testing.ports import LOOPBACK
 from timewheel.testing.settings import COMMON_SETTINGS, ELSEWHERE, VERSION_VARIABLE, version_asked_for
 
@@ -145,7 +146,7 @@ class PulsarContainer:
         """
         self.version = version or version_asked_for()
         self._config = dict(config or {})
-        self._progress = progress
+        self._say = progress or silent
         self._start_timeout_s = start_timeout_s
         self._container: DockerContainer | None = None
         self._name = ""
@@ -241,8 +242,7 @@ class PulsarContainer:
         try:
             engine.images.get(container.image)
         except ImageNotFound:
-            if self._progress is not None:
-                self._progress(f"fetching the image {container.image} into the engine at {engine_address()}")
+            self._say(f"fetching the image {container.image} into the engine at {engine_address()}")
         else:
             return
         # Refusals come as an error answer of the engine or as a line of the stream. No time limit: a fetch takes as
@@ -303,9 +303,7 @@ class PulsarContainer:
         )
 
     def _last_words(self) -> str:
-        """Return the container's state and the end of its log; empty if there is no container or the engine does not
-        answer.
-        """
+        """Return the container's state and the end of its log; empty if there is none, or no answer."""
         from docker.errors import DockerException  # noqa: PLC0415 - an extra
 
         if self._container is None:

@@ -17,6 +17,7 @@ from timewheel.testing.maven import (
     broker_jars,
     ensure_class_archive,
     find_java,
+    silent,
     using_archive,
     writing_archive,
 )
@@ -134,7 +135,7 @@ class LocalPulsar:
         self._log_level = log_level
         self._quick_start = quick_start
         self._jvm_options: tuple[str, ...] = ()
-        self._progress = progress
+        self._say = progress or silent
         self._start_timeout_s = start_timeout_s
         self._folder: Path | None = None
         self._process: OwnedProcess | None = None
@@ -174,10 +175,10 @@ class LocalPulsar:
         with the end of the log if the broker does not become healthy.
         """
         with self._change:
-            lib = broker_jars(self.version, progress=self._progress)
+            lib = broker_jars(self.version, progress=self._say)
             java = find_java()
             if self._quick_start:
-                archive = ensure_class_archive(lib, java, train=self._train, progress=self._progress)
+                archive = ensure_class_archive(lib, java, train=self._train, progress=self._say)
                 self._jvm_options = (*_LITTLE_COMPILING, *using_archive(archive))
             process = self._process or self._prepare()
             if process.pid is None:
@@ -309,22 +310,13 @@ class LocalPulsar:
         return ("--metadata-dir", folder)
 
     def _check_ports(self) -> None:
-        """Check that the ports are free: otherwise another server would answer in the broker's place until the broker
-        ends.
-        """
+        """Check that the ports are free: otherwise another server would answer in the broker's place until it ends."""
         for port in (self.config["brokerServicePort"], self.config["webServicePort"]):
             if port.isdecimal() and not is_free(int(port)):
                 raise BrokerFailed(f"port {port} is in use: is another broker running there?")
 
-    def _say(self, line: str) -> None:
-        if self._progress is not None:
-            self._progress(line)
-
     def _attempt(self, process: OwnedProcess, command: list[str], *, give_up_loop: bool) -> None:
-        """Start the broker and wait until it is healthy.
-
-        If it runs but is not healthy in time, it is killed, and a TimeoutError raised; `_RegistrationLoop` likewise.
-        """
+        """Start the broker until it is healthy; else it is killed, and TimeoutError or `_RegistrationLoop` raised."""
         log_begins = self.log_path.stat().st_size if self.log_path.exists() else 0
 
         def check() -> None:

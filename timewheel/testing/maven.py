@@ -167,7 +167,7 @@ def broker_jars(version: str = DEFAULT_VERSION, *, progress: Progress | None = N
         return lib
     home.parent.mkdir(parents=True, exist_ok=True)
     _refuse_if_others_write(home.parent)
-    say = progress or _silent
+    say = progress or silent
     with locked(
         home.parent / f"pulsar-{version}.lock",
         on_wait=lambda: say("another process is fetching Pulsar; waiting for it"),
@@ -190,7 +190,7 @@ def _refuse_if_others_write(*folders: Path) -> None:
             )
 
 
-def _silent(line: str) -> None:
+def silent(line: str) -> None:
     del line
 
 
@@ -263,14 +263,18 @@ _QUIET = ("-Xlog:cds=off", "-Xlog:cds+dynamic=off", "-Xlog:class+path=off")
 
 
 def ensure_class_archive(lib: Path, java: Java, *, train: Callable[[Path], None], progress: Progress | None) -> Path:
-    """Return the path of the archive for these jars and this Java; `train` writes a missing archive.
+    """Return the path of the archive of loaded classes for these jars and this Java; `train` writes a missing archive.
+
+    With it the JVM starts the broker in two thirds of the time: measured with Java 17 on four busy cores, from 15.5 to
+    10.5 CPU seconds, from 6.4 to 4.1 s of wall time. The JVM writes the archive when a broker that was started with
+    `-XX:ArchiveClassesAtExit` ends in order, and ignores an archive that does not fit.
 
     `train` gets the file to write. If it writes none, an empty file takes its place, so that it is tried only once.
     Nothing is written if the folder is not writable, as with jars that an administrator has installed.
     """
     archive = lib.parent / f"classes-java-{re.sub(r'[^0-9A-Za-z.+-]', '-', java.version)}.jsa"
     if not archive.exists() and os.access(archive.parent, os.W_OK):
-        say = progress or _silent
+        say = progress or silent
         with locked(
             archive.with_suffix(".lock"), on_wait=lambda: say("another process is preparing the broker; waiting for it")
         ):

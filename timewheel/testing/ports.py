@@ -34,9 +34,8 @@ def free_ports(count: int) -> tuple[int, ...]:
 def is_free(port: int) -> bool:
     """Return whether a server could listen on this port of the loopback interface now."""
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
-        probe.setsockopt(
-            socket.SOL_SOCKET, socket.SO_REUSEADDR, 1
-        )  # as servers do, so that old connections do not block it
+        # As servers do, so that old connections do not block it.
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind((LOOPBACK, port))
         except OSError:

@@ -241,10 +241,7 @@ def _is_thread_stopped(task: Path) -> bool:
 
 @cache
 def _guard_forks() -> None:
-    """Make forks of this process drop their copies of the sockets; once per process.
-
-    A copy would hide the owner's end until the supervisor checks its parent, up to a second later.
-    """
+    """Make forks drop their copies of the sockets: a copy would hide the owner's end for up to a second."""
     os.register_at_fork(after_in_child=_close_copies)
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Totals:
-    """Counts of a set of timers by outcome.
+    """Counts of a set of timers by outcome, as Jepsen's total-queue.
 
     Args:
         attempted: Sends begun.

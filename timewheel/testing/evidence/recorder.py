@@ -89,9 +89,7 @@ class RecordingClient:
         return partitions
 
     def create_reader(self, topic: str, start_message_id: Any, **options: Any) -> Any:
-        """Create a reader, as `pulsar.Client` does; a relay reads holes and ends of ledgers with it and acknowledges
-        nothing.
-        """
+        """Create a reader: a relay reads holes and ends of ledgers with it and acknowledges nothing."""
         return self._recorded.create_reader(topic, start_message_id, **options)
 
     def subscribe(self, topic: Any, subscription_name: str, **options: Any) -> Any:
