@@ -9,7 +9,7 @@ import importlib
 
 from tests.support.checkout import package_folders
 
-DOORS = ("timewheel.errors", "timewheel.hooks", "timewheel.serving", "timewheel.tokens")
+DOORS = ("timewheel.errors", "timewheel.events", "timewheel.hooks", "timewheel.serving", "timewheel.tokens")
 """Modules that are public like packages."""
 
 

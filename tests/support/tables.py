@@ -160,7 +160,7 @@ class Generated(NamedTuple):
 
 
 PAGES = {
-    "events": Generated(DOCS / "events.md", "timewheel/events/", events),
+    "events": Generated(DOCS / "events.md", "timewheel/events.py", events),
     "metrics": Generated(DOCS / "how-to" / "metrics.md", "timewheel/metrics/catalogue.py", metrics),
     "findings": Generated(DOCS / "how-to" / "check-a-setup.md", "timewheel/inspect/doctor/", lambda: findings(KINDS)),
     "findings of a shadow": Generated(

@@ -242,10 +242,18 @@ def _run_here(
     topic = texts.plans()[0].due_topic
     with access.client_and_admin(topic) as (client, admin, url):
         hop_linger_ms = None if asked.hop_linger is None else parse_duration(asked.hop_linger)
-        alike = (client, admin, texts.plans(), asked.relay_id, hop_linger_ms, asked.memory_mb << 20, hooks)
         hold = asked.journal_hold
-        moving = () if hold is None else (access.dialer(url), parse_duration(hold))
-        crew = RelayFactory(*alike, *moving)
+        crew = RelayFactory(
+            client,
+            admin,
+            texts.plans(),
+            asked.relay_id,
+            hop_linger_ms,
+            asked.memory_mb << 20,
+            hooks,
+            dialer=None if hold is None else access.dialer(url),
+            hold_ms=0 if hold is None else parse_duration(hold),
+        )
         service = Service(
             [crew.relay_of(plan) for plan in texts.plans()],
             drain_ms=drain_ms,

@@ -192,7 +192,9 @@ _shadow = _made_by("shadow", "due_topic", "relay_id")
 SHADOW_STATE = _shadow("shadow_state", "1 for the requested state; else 0.", "state")
 SHADOW_REFUSED = _shadow("shadow_refused", "1: moving is refused, with the reason in /readyz; else 0.")
 SHADOW: Table = {
-    SHADOW_STATE: lambda status: {state.value: state is status.state for state in type(status.state)},
+    SHADOW_STATE: lambda status: {
+        state.value: state is status.state for state in type(status.state).__members__.values()
+    },
     SHADOW_REFUSED: lambda status: bool(status.refusal),
     _shadow("shadow_partitions", "Partitions of the due topic that all shadows share."): (
         lambda status: len(status.movers)
