@@ -24,7 +24,7 @@ from timewheel.core import DAY_MS, HOUR_MS, BrokerProfile, Calendar, Native, Pla
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from timewheel.spark_planner import Cells
+    from timewheel.spark_planner.summary.cells import Cells
 
 
 ROWS: Mapping[str, int] = {

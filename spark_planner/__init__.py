@@ -15,14 +15,13 @@ from typing import TYPE_CHECKING
 from timewheel.core.extras import missing_extra, names_on_first_use
 
 if TYPE_CHECKING:
-    from .choice.candidates import as_shadow, candidate_plans
-    from .choice.choose import Assessed, Choice, choose
-    from .choice.constraints import Constraints, Cost, Room
-    from .estimating import Estimated, NativeFound, estimate
-    from .exact.ranges import Grid
-    from .exact.replay import Replay, replay, replay_all
-    from .exact.sends import CachedSends, keep
-    from .fleet import Fleet, NativeFit, NativeGaps, plan_all
+    from .choice.candidates import candidate_plans
+    from .choice.choose import Choice, choose
+    from .choice.constraints import Constraints, Cost
+    from .estimating import Estimated, estimate
+    from .exact.replay import Replay, replay
+    from .exact.sends import keep
+    from .fleet import Fleet, plan_all
     from .history.generate import (
         DAY_AND_NIGHT,
         WORKLOADS,
@@ -39,29 +38,23 @@ if TYPE_CHECKING:
         Workload,
         generate,
     )
-    from .history.keys import KeyShares
     from .history.read import ColumnMapping, read_history
     from .job import History, Planned, Prediction, Traffic, compare, plan_for, predict, survey, traffic_of
-    from .pricing.evaluate import Evaluation, Shadowed, evaluate
-    from .results.facts import Prices, estimated_facts, estimated_verdict, planned_facts, prediction_facts, verdict
+    from .pricing.evaluate import Evaluation, evaluate
+    from .results.facts import Prices, verdict
     from .results.report_page import report_page
     from .session import Progress, ProgressCallback, local_session
-    from .summary.cells import Cells
     from .summary.statistic import Statistic
-    from .summary.survey import DailyGaps, Survey, add_survey, drop_days_before, load_survey, stored_days
+    from .summary.survey import Survey, add_survey, drop_days_before, load_survey, stored_days
 
 __all__ = [
     "DAY_AND_NIGHT",
     "WORKLOADS",
-    "Assessed",
     "Bursts",
-    "CachedSends",
-    "Cells",
     "Choice",
     "ColumnMapping",
     "Constraints",
     "Cost",
-    "DailyGaps",
     "Delay",
     "Estimated",
     "Evaluation",
@@ -69,12 +62,7 @@ __all__ = [
     "Fixed",
     "Fleet",
     "FullHours",
-    "Grid",
     "History",
-    "KeyShares",
-    "NativeFit",
-    "NativeFound",
-    "NativeGaps",
     "OnTheClock",
     "Planned",
     "Prediction",
@@ -83,9 +71,7 @@ __all__ = [
     "ProgressCallback",
     "Publishing",
     "Replay",
-    "Room",
     "Seasons",
-    "Shadowed",
     "Share",
     "Statistic",
     "Survey",
@@ -93,14 +79,11 @@ __all__ = [
     "Uniform",
     "Workload",
     "add_survey",
-    "as_shadow",
     "candidate_plans",
     "choose",
     "compare",
     "drop_days_before",
     "estimate",
-    "estimated_facts",
-    "estimated_verdict",
     "evaluate",
     "generate",
     "keep",
@@ -108,12 +91,9 @@ __all__ = [
     "local_session",
     "plan_all",
     "plan_for",
-    "planned_facts",
     "predict",
-    "prediction_facts",
     "read_history",
     "replay",
-    "replay_all",
     "report_page",
     "stored_days",
     "survey",
@@ -122,26 +102,23 @@ __all__ = [
 ]
 
 _NAMES_OF = {
-    "choice.candidates": "as_shadow candidate_plans",
-    "choice.choose": "Assessed Choice choose",
-    "choice.constraints": "Constraints Cost Room",
-    "estimating": "Estimated NativeFound estimate",
-    "exact.ranges": "Grid",
-    "exact.replay": "Replay replay replay_all",
-    "exact.sends": "CachedSends keep",
-    "fleet": "Fleet NativeFit NativeGaps plan_all",
+    "choice.candidates": "candidate_plans",
+    "choice.choose": "Choice choose",
+    "choice.constraints": "Constraints Cost",
+    "estimating": "Estimated estimate",
+    "exact.replay": "Replay replay",
+    "exact.sends": "keep",
+    "fleet": "Fleet plan_all",
     "history.generate": "Bursts DAY_AND_NIGHT Delay Exponential Fixed FullHours OnTheClock Publishing "
     "Seasons Share Uniform WORKLOADS Workload generate",
-    "history.keys": "KeyShares",
     "history.read": "ColumnMapping read_history",
     "job": "History Planned Prediction Traffic compare plan_for predict survey traffic_of",
-    "pricing.evaluate": "Evaluation Shadowed evaluate",
-    "results.facts": "Prices estimated_facts estimated_verdict planned_facts prediction_facts verdict",
+    "pricing.evaluate": "Evaluation evaluate",
+    "results.facts": "Prices verdict",
     "results.report_page": "report_page",
     "session": "Progress ProgressCallback local_session",
-    "summary.cells": "Cells",
     "summary.statistic": "Statistic",
-    "summary.survey": "DailyGaps Survey add_survey drop_days_before load_survey stored_days",
+    "summary.survey": "Survey add_survey drop_days_before load_survey stored_days",
 }
 __getattr__ = names_on_first_use(
     __name__,

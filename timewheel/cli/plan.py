@@ -329,7 +329,7 @@ def plan(
         )
 
     def base_of(name: str) -> Plan:
-        from timewheel.spark_planner import as_shadow
+        from timewheel.spark_planner.choice.candidates import as_shadow
 
         base = _base(due_topic, subscriptions, name, history or str(asked.stored), evaluated_by.tick_ms)
         base = replace(base, partitions=0) if unpartitioned else base
@@ -341,7 +341,8 @@ def plan(
         )
     assert history is not None  # need_one_source
     with asked.session() as spark:
-        from timewheel.spark_planner import Prices, plan_all, plan_for, planned_facts
+        from timewheel.spark_planner import Prices, plan_all, plan_for
+        from timewheel.spark_planner.results.facts import planned_facts
 
         constraints = constraints_of()
         prices = Prices(
@@ -462,8 +463,8 @@ def plan_from(
     console = console_for(as_json=as_json)
     survey = loaded_survey(asked)
     from timewheel.core.planfile import save_plan
-    from timewheel.spark_planner import estimate, estimated_facts, estimated_verdict
-    from timewheel.spark_planner.results.facts import describe_keys
+    from timewheel.spark_planner import estimate
+    from timewheel.spark_planner.results.facts import describe_keys, estimated_facts, estimated_verdict
     from timewheel.spark_planner.results.tables import estimated_tables
 
     with refused_requests():
