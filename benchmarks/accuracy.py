@@ -101,8 +101,9 @@ def uniform_peak(timers: float, span_ms: float, longest_ms: float) -> float:
 
 
 def compared(workload: str, cells: Cells, exact_of: Callable[[Plan], int]) -> Iterator[Comparison]:
-    from timewheel.spark_planner import Constraints, evaluate  # noqa: PLC0415 - the planner is an extra
+    from timewheel.spark_planner import Constraints  # noqa: PLC0415 - the planner is an extra
     from timewheel.spark_planner.choice.choose import assess, coarse_cells  # noqa: PLC0415
+    from timewheel.spark_planner.pricing.evaluate import evaluate  # noqa: PLC0415 - the planner is an extra
 
     span_ms = float(cells.publish_max_ms.max() - cells.publish_min_ms.min())
     uniform = uniform_peak(cells.timers, span_ms, float(cells.delay_max_ms.max()))

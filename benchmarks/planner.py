@@ -325,7 +325,8 @@ def best_of_all(
 ) -> list[Result]:
     """One pass and all prices, against one query per candidate; of these candidates, or of all."""
     from timewheel.core import BrokerProfile  # noqa: PLC0415 - see count_natively
-    from timewheel.spark_planner import candidate_plans, choose  # noqa: PLC0415
+    from timewheel.spark_planner.choice.candidates import candidate_plans  # noqa: PLC0415
+    from timewheel.spark_planner.choice.choose import choose  # noqa: PLC0415 - see count_natively
 
     began_s = time.monotonic()
     cells = cells_of(spark, path)
@@ -418,7 +419,7 @@ def memory_of(name: str, path: Path) -> dict[str, float]:
     with on_the_same_cores() as duckdb, watched() as most:
         if name == "timewheel":
             from timewheel.core import BrokerProfile  # noqa: PLC0415 - see count_natively
-            from timewheel.spark_planner import evaluate  # noqa: PLC0415
+            from timewheel.spark_planner.pricing.evaluate import evaluate  # noqa: PLC0415
 
             spark = session()
             try:

@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING
 from timewheel.core.extras import missing_extra, names_on_first_use
 
 if TYPE_CHECKING:
-    from .choice.candidates import candidate_plans
-    from .choice.choose import Choice, choose
+    from .choice.choose import Choice
     from .choice.constraints import Constraints, Cost
     from .estimating import Estimated, estimate
+    from .exact.ranges import Grid
     from .exact.replay import Replay, replay
-    from .exact.sends import keep
+    from .exact.sends import CachedSends, keep
     from .fleet import Fleet, plan_all
     from .history.generate import (
         DAY_AND_NIGHT,
@@ -38,9 +38,9 @@ if TYPE_CHECKING:
         Workload,
         generate,
     )
+    from .history.keys import KeyShares
     from .history.read import ColumnMapping, read_history
     from .job import History, Planned, Prediction, Traffic, compare, plan_for, predict, survey, traffic_of
-    from .pricing.evaluate import Evaluation, evaluate
     from .results.facts import Prices, verdict
     from .results.report_page import report_page
     from .session import Progress, ProgressCallback, local_session
@@ -51,18 +51,20 @@ __all__ = [
     "DAY_AND_NIGHT",
     "WORKLOADS",
     "Bursts",
+    "CachedSends",
     "Choice",
     "ColumnMapping",
     "Constraints",
     "Cost",
     "Delay",
     "Estimated",
-    "Evaluation",
     "Exponential",
     "Fixed",
     "Fleet",
     "FullHours",
+    "Grid",
     "History",
+    "KeyShares",
     "OnTheClock",
     "Planned",
     "Prediction",
@@ -79,12 +81,9 @@ __all__ = [
     "Uniform",
     "Workload",
     "add_survey",
-    "candidate_plans",
-    "choose",
     "compare",
     "drop_days_before",
     "estimate",
-    "evaluate",
     "generate",
     "keep",
     "load_survey",
@@ -102,18 +101,18 @@ __all__ = [
 ]
 
 _NAMES_OF = {
-    "choice.candidates": "candidate_plans",
-    "choice.choose": "Choice choose",
+    "choice.choose": "Choice",
     "choice.constraints": "Constraints Cost",
     "estimating": "Estimated estimate",
     "exact.replay": "Replay replay",
-    "exact.sends": "keep",
+    "exact.ranges": "Grid",
+    "exact.sends": "CachedSends keep",
     "fleet": "Fleet plan_all",
     "history.generate": "Bursts DAY_AND_NIGHT Delay Exponential Fixed FullHours OnTheClock Publishing "
     "Seasons Share Uniform WORKLOADS Workload generate",
+    "history.keys": "KeyShares",
     "history.read": "ColumnMapping read_history",
     "job": "History Planned Prediction Traffic compare plan_for predict survey traffic_of",
-    "pricing.evaluate": "Evaluation evaluate",
     "results.facts": "Prices verdict",
     "results.report_page": "report_page",
     "session": "Progress ProgressCallback local_session",

@@ -16,7 +16,7 @@ from tests.support.processes import ran
 from timewheel.cli.app import app
 from timewheel.core.plan import Plan
 from timewheel.core.planfile import parse_plan
-from timewheel.spark_planner import job
+from timewheel.spark_planner.choice import choose
 from timewheel.spark_planner.choice.candidates import candidate_plans
 
 TIERED = """
@@ -58,7 +58,7 @@ def some_candidates(*arguments: Any) -> tuple[Plan, ...]:
 def planned(run: Any, folder: Path) -> Result:
     """The one command of the README, with --json and some prices."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(job, "candidate_plans", some_candidates)
+        patch.setattr(choose, "candidate_plans", some_candidates)
         result: Result = run(
             *("plan", PATH, "--as-is", "-o", folder / "plan.toml", "--report", folder / "why.html", "--json"),
             *("--price-topic-month", "2.5", "--price-million-writes", "0.4", "--currency", "CHF"),
@@ -133,7 +133,7 @@ def test_the_three_figures_are_told_with_how_they_are_known(planned: Result) -> 
 def test_a_topic_without_partitions_gets_a_plan_without_and_is_predicted_by_it(run: Any, folder: Path) -> None:
     file = folder / "unpartitioned.toml"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(job, "candidate_plans", some_candidates)
+        patch.setattr(choose, "candidate_plans", some_candidates)
         planned: Result = run("plan", PATH, "--as-is", "--unpartitioned", "-o", file, "--json")
     assert planned.exit_code == 0, planned.output
     found = json.loads(planned.stdout)
@@ -164,7 +164,7 @@ COLUMNS = ("--publish", "sent", "--delay", "wait", "--time-unit", "s", "--delay-
 
 
 def test_a_shadow_is_planned_where_nobody_is_to_change(run: Any, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(job, "candidate_plans", some_candidates)
+    monkeypatch.setattr(choose, "candidate_plans", some_candidates)
     out, report = folder / "shadow.toml", folder / "shadow.html"
     result = run("plan", PATH, "--as-is", "--shadow", "-o", out, "--report", report, "--json")
     assert result.exit_code == 0, result.output

@@ -594,10 +594,10 @@ def predict_from(asked: PlannerOptions, plans: Mapping[str, Plan], profile: Brok
     """Evaluate plans on a survey, without Spark, and report how far the gap law is off for native delays."""
     console = console_for(as_json=as_json)
     survey = loaded_survey(asked)
-    from timewheel.spark_planner import evaluate
     from timewheel.spark_planner.estimating import native_found
     from timewheel.spark_planner.extrapolation import continued_from
     from timewheel.spark_planner.history.keys import EVEN
+    from timewheel.spark_planner.pricing.evaluate import evaluate
     from timewheel.spark_planner.results.facts import evaluation_facts
     from timewheel.spark_planner.results.tables import evaluations_table
     from timewheel.spark_planner.summary.survey import DailyGaps
