@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -22,9 +21,9 @@ def row(proof: str, *, seed: int | None = 1, pulsar: str | None = "4.0.7", **fig
 
 
 def written(*found: Row) -> str:
-    """The lines of the page's tables, without the claims that have no play here."""
-    told = [line for line in page(found).splitlines() if line.startswith("| ") and "not played yet" not in line]
-    return "\n".join(line for line in told if not line.startswith("| claim"))
+    """The lines of the page's lists, without the claims that have no play here."""
+    lists = (line for line in page(found).splitlines() if line.startswith("- ["))
+    return "\n".join(line for line in lists if "not played yet" not in line)
 
 
 def test_a_proof_that_is_played_again_has_its_rows_replaced_and_the_others_stay() -> None:
@@ -40,7 +39,7 @@ def test_a_proof_that_is_played_again_has_its_rows_replaced_and_the_others_stay(
 
 
 def test_a_row_reads_as_it_was_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(CLAIMS, "Killed", (replace(CLAIM, text="a | b"),))
+    monkeypatch.setitem(CLAIMS, "Killed", (CLAIM,))
     file = tmp_path / "evidence.md"
     ledger = Ledger(file)
     ledger.add(row("a | b", seed=None, lost=0.012345, gaps="12 to 244"))
@@ -52,7 +51,6 @@ def test_a_row_reads_as_it_was_written(tmp_path: Path, monkeypatch: pytest.Monke
     assert second == row("c")
     told = file.read_text(encoding="utf-8")
     assert told == page([first, second])
-    assert "| [a / b](../tests/chaos/test_x.py) |" in told, "a bar would end the cell"
 
 
 def test_a_run_without_a_page_writes_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -71,9 +69,9 @@ def test_a_line_has_the_worst_of_all_plays(monkeypatch: pytest.MonkeyPatch) -> N
     )
 
     assert told.startswith(
-        "| [Killed](../tests/chaos/test_x.py) | 75 kills: lost 2, at least 20; 3.0% | 3/2; 4.0.7/4.2.4; 20"
+        "- [Killed](../tests/chaos/test_x.py): 75 kills: lost 2, at least 20; 3.0% (3/2; 4.0.7/4.2.4; 20"
     )
-    assert told.endswith("; 2-core EPYC |")
+    assert told.endswith("; 2-core EPYC)")
 
 
 def test_the_page_of_the_docs_is_as_a_run_would_write_it() -> None:

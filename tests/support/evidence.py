@@ -22,7 +22,7 @@ PAGE = ROOT / "docs" / "evidence.md"
 HEAD = """# Evidence
 
 Proofs wait for real time and for chance: `make test` has short plays, `make proof` the long ones. A line has the worst
-figures of all its plays; kills and timers are sums. [evidence.jsonl](evidence.jsonl) has each play, with seed and load.
+figures of all its plays (kills and timers are sums), and in brackets plays/seeds, Pulsar, date, machine. [evidence.jsonl](evidence.jsonl) has each play, with seed and load.
 
 ```console
 $ make proof                            # all of them, on both broker versions; hours
@@ -130,10 +130,9 @@ def merged(old: Iterable[Row], new: Sequence[Row]) -> list[Row]:
 def page(found: Sequence[Row]) -> str:
     """Return the page of these rows."""
     parts = [HEAD]
-    head = ["| claim | worst of all plays | plays/seeds, Pulsar, date, machine |", "|---|---|---|"]
     for heading, claims in CLAIMS.items():
         told = [_line(claim, [row for row in found if claim.covers(row.proof)]) for claim in claims]
-        parts.append("\n".join([f"## {heading}", "", *head, *told, ""]))
+        parts.append("\n".join([f"## {heading}", "", *told, ""]))
     return "\n".join([*parts, TAIL])
 
 
@@ -145,10 +144,10 @@ def _line(claim: Claim, own: Sequence[Row]) -> str:
         _span(sorted({row.date for row in own})),
         ", ".join(sorted({short(row.machine.partition(", load ")[0]) for row in own})),
     )
-    figures = _found(claim, own) if own else _MISSING
-    link = f"[{claim.text}](../tests/{claim.test})"
-    cells = (link, figures, "; ".join(part for part in origin if part) if own else "")
-    return "| " + " | ".join(cell.replace("|", "/") for cell in cells) + " |"
+    link = f"- [{claim.text}](../tests/{claim.test}):"
+    return (
+        f"{link} {_found(claim, own)} ({'; '.join(part for part in origin if part)})" if own else f"{link} {_MISSING}"
+    )
 
 
 def _span(dates: Sequence[str]) -> str:
