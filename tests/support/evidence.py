@@ -22,7 +22,8 @@ PAGE = ROOT / "docs" / "evidence.md"
 HEAD = """# Evidence
 
 Proofs wait for real time and for chance: `make test` has short plays, `make proof` the long ones. A line has the worst
-figures of all its plays (kills and timers are sums), and in brackets plays/seeds, Pulsar, date, machine. [evidence.jsonl](evidence.jsonl) has each play, with seed and load.
+figures of all its plays (kills and timers are sums), and in brackets plays/seeds, Pulsar, date, machine.
+[evidence.jsonl](evidence.jsonl) has each play, with seed and load.
 
 ```console
 $ make proof                            # all of them, on both broker versions; hours
