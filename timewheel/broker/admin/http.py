@@ -170,14 +170,12 @@ _REPEATED: Mapping[Repeat, frozenset[int | _NoAnswer]] = {
 
 def may_repeat(repeat: Repeat, error: BaseException) -> bool:
     """Return whether a call that ended with this error may be repeated at once."""
-    if isinstance(error, AdminUnreachable) and error.wrong_url:
-        return False
+    outcome: int | _NoAnswer | None = None
     if isinstance(error, AdminUnreachable):
-        outcome: int | _NoAnswer | None = _NoAnswer.UNKNOWN if error.sent else _NoAnswer.NOT_SENT
+        if not error.wrong_url:
+            outcome = _NoAnswer.UNKNOWN if error.sent else _NoAnswer.NOT_SENT
     elif isinstance(error, AdminError):
         outcome = error.status
-    else:
-        outcome = None
     return outcome in _REPEATED[repeat]
 
 
