@@ -41,15 +41,19 @@ from timewheel.relay import PartitionState
 from timewheel.testing import Broker, LocalPulsar, eventually
 
 
-def test_it_says_when_it_is_ready_and_drains_at_sigterm(
-    stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def systemd(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[socket.socket]:
+    """Give the socket of a manager of services, which this process and its children are told of."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as receiver:
+        receiver.bind(str(tmp_path / "notify"))
+        receiver.settimeout(30)
+        monkeypatch.setenv("NOTIFY_SOCKET", str(tmp_path / "notify"))
+        yield receiver
+
+
+def test_it_says_when_it_is_ready_and_drains_at_sigterm(stage: Stage, tmp_path: Path, systemd: socket.socket) -> None:
     """To whoever asks by HTTP, in a file, and to systemd, again and again."""
-    systemd = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
-    systemd.bind(str(tmp_path / "notify"))
-    systemd.settimeout(30)
-    monkeypatch.setenv("NOTIFY_SOCKET", str(tmp_path / "notify"))
-    with systemd, RelayProcess(stage.broker, stage.plan, tmp_path, more=["--processes", "1"]) as relay:
+    with RelayProcess(stage.broker, stage.plan, tmp_path, more=["--processes", "1"]) as relay:
         relay.await_ready()
         assert [one["ready"] for one in relay.status()["relays"]] == [True]
         assert psutil.Process(relay.process.pid).children() == [], "a relay of one process is that process"
@@ -167,10 +171,13 @@ def move(stage: Stage, prefix: str) -> None:
     stage.await_due(before + len(sent), 60)
 
 
-def test_they_share_the_work_are_started_again_and_end_together(spread: Stage, tmp_path: Path) -> None:
+def test_they_share_the_work_are_started_again_and_end_together(
+    spread: Stage, tmp_path: Path, systemd: socket.socket
+) -> None:
     more = ["--processes", "2"]
     with RelayProcess(spread.broker, spread.plan, tmp_path, relay_id="host", more=more) as relay:
         relay.await_ready()
+        assert [systemd.recv(100) for _ in range(2)] == [b"READY=1\nWATCHDOG=1"] * 2, "else systemd ends the service"
         eventually(lambda: {name.rpartition("-")[2] for name in readers(spread)} == {"0", "1"}, 60)
         move(spread, "a")
         for number in (0, 1):

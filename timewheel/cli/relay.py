@@ -291,7 +291,7 @@ def _run_processes(
     import sys
     import tempfile
 
-    from timewheel.cli.relay_processes import Child, Processes
+    from timewheel.cli.relay_processes import Child, Processes, reporter
     from timewheel.relay.relay import new_relay_id
 
     count, ready_file = asked.processes, asked.ready_file
@@ -310,7 +310,14 @@ def _run_processes(
                 own += ["--http", f"{host}:{address[1] + 1 + number}"]
             command = [sys.executable, "-m", "timewheel", asked.kind, "run", *arguments, *own]
             children.append(Child(f"{base}-{number}", command, Path(folder, str(number)), system_random()))
-        running = Processes(children, drain_ms=drain_ms, address=address, ready_file=ready_file, clock=SystemClock())
+        running = Processes(
+            children,
+            drain_ms=drain_ms,
+            address=address,
+            ready_file=ready_file,
+            clock=SystemClock(),
+            report_well=reporter(),
+        )
         call_at_hangup(running.hang_up_from_signal)
         call_at_end(running.end_from_signal)
         return running.run()

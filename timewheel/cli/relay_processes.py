@@ -158,7 +158,7 @@ class Processes:
         address: tuple[str, int] | None,
         ready_file: Path | None,
         clock: Clock,
-        report_well: Callable[[], None] = lambda: None,
+        report_well: Callable[[], None],
     ) -> None:
         self._children = tuple(children)
         self._drain_ms = drain_ms
