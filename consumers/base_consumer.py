@@ -222,7 +222,7 @@ class BaseConsumer:
         questions: Questions | None = None
         if plan.cancel is not None:
             self._cancellation_log = CancellationLog(client, plan, clock, self._hooks)
-            judge = DeliveryPolicy(self._cancellation_log.table.is_dead, plan.cancel.keep_ms)
+            judge = DeliveryPolicy(self._cancellation_log.table.is_cancelled, plan.cancel.keep_ms)
             questions = Questions(self._cancellation_log, plan.cancel.on_log_unavailable, clock)
         self._receiver = Receiver(
             self._source,

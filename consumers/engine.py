@@ -141,11 +141,11 @@ class DeliveryPolicy:
     """Decides whether timers may be handed out, where they may be cancelled.
 
     Args:
-        is_dead: Returns whether a timer is cancelled, as far as this process knows now.
+        is_cancelled: Returns whether a timer is cancelled, as far as this process knows now.
         keep_ms: Time after its due time that a timer's cancellation is certainly remembered.
     """
 
-    is_dead: Callable[[Envelope], bool]
+    is_cancelled: Callable[[Envelope], bool]
     keep_ms: int
 
 
@@ -184,21 +184,21 @@ class Verdict(Enum):
     """A handler may have the timer."""
     ASK = "ask"
     """The timer may have been cancelled: the log of cancellations must be asked first."""
-    DEAD = "dead"
+    CANCELLED = "cancelled"
     """The timer was cancelled or replaced."""
     OVERDUE = "overdue"
     """The timer is too late to be useful."""
 
 
-def judged(
+def verdict_on(
     envelope: Envelope | None, now_ms: int, judge: DeliveryPolicy | None, overdue: Overdue | None
 ) -> Verdict | Parked:
     """Decide about a timer that is due."""
     if envelope is None or (judge is None and overdue is None):
         return Verdict.HAND
-    if judge is not None and judge.is_dead(envelope):
+    if judge is not None and judge.is_cancelled(envelope):
         # No question needed: a cancellation is never taken back.
-        return Verdict.DEAD
+        return Verdict.CANCELLED
     late_ms = now_ms - envelope.due_ms
     if overdue is not None and overdue.then != "deliver" and overdue.is_met(late_ms):
         if overdue.then == "drop":
@@ -440,11 +440,11 @@ class Engine:
         if key in self._handled:
             counts.already_handled += 1
             return [Acknowledge(arrival)]
-        if self._judge is not None and envelope is not None and self._judge.is_dead(envelope):
+        if self._judge is not None and envelope is not None and self._judge.is_cancelled(envelope):
             counts.cancelled += 1
             waiting = self._in_flight.get(key)
-            buried = [] if waiting is None or waiting.stage in _ELSEWHERE else self._to_dead_letter(waiting)
-            return [Acknowledge(arrival), *buried]
+            dropped = [] if waiting is None or waiting.stage in _ELSEWHERE else self._settle(waiting)
+            return [Acknowledge(arrival), *dropped]
         known = self._in_flight.get(key)
         timer = InFlight(key, arrival, monotonic_ms)
         if known is not None:
@@ -490,7 +490,7 @@ class Engine:
         for timer in self._still_in_flight(timers):
             envelope = timer.arrival.envelope
             assert envelope is not None, "only what has an envelope can be cancelled"
-            if envelope.due_ms > now_ms and not judge.is_dead(envelope):
+            if envelope.due_ms > now_ms and not judge.is_cancelled(envelope):
                 commands += self._place(timer, now_ms)
             else:
                 # Judged once more: after a slow answer, the cancellation may already be forgotten.
@@ -633,20 +633,20 @@ class Engine:
         return []
 
     def begins(self, timer: InFlight, now_ms: int, *, is_asked: bool) -> list[Command] | None:
-        """Judge a timer again that waited for its handler after it was handed out; None if the handler may begin.
+        """Decide again about a timer that waited for its handler; None if the handler may begin.
 
-        If the log of cancellations was not read lately (``is_asked``), it is asked first, as for a timer that is due.
+        Unless the log of cancellations was asked lately (``is_asked``), it is asked first, as for a timer that is due.
         """
         if self._in_flight.get(timer.key) is not timer:
             return None
-        verdict = judged(timer.arrival.envelope, now_ms, self._judge, self._overdue)
+        verdict = verdict_on(timer.arrival.envelope, now_ms, self._judge, self._overdue)
         if verdict is Verdict.HAND or (is_asked and verdict is Verdict.ASK):
             return None
         return self._follow(timer, verdict, now_ms)
 
     def _due(self, timer: InFlight, now_ms: int, *, is_asked: bool = False) -> list[Command]:
         """Decide about a timer whose due time has come, and about which the log may have been asked."""
-        verdict = judged(timer.arrival.envelope, now_ms, self._judge, self._overdue)
+        verdict = verdict_on(timer.arrival.envelope, now_ms, self._judge, self._overdue)
         return self._follow(timer, Verdict.HAND if is_asked and verdict is Verdict.ASK else verdict, now_ms)
 
     def _follow(self, timer: InFlight, verdict: Verdict | Parked, now_ms: int) -> list[Command]:
@@ -657,13 +657,13 @@ class Engine:
                 timer.stage = Stage.CLEARING
                 self._unasked.append(timer)
                 return []
-            case Verdict.DEAD:
+            case Verdict.CANCELLED:
                 self._counts.cancelled += 1
-                return self._to_dead_letter(timer)
+                return self._settle(timer)
             case Verdict.OVERDUE:
                 self._counts.overdue += 1
                 self._handled.add(timer.key)
-                return self._to_dead_letter(timer)
+                return self._settle(timer)
         timer.redirect = verdict
         return self._republish(timer, now_ms)
 
@@ -681,8 +681,8 @@ class Engine:
         self._republishing += 1
         return [Republish(timer)]
 
-    def _to_dead_letter(self, timer: InFlight) -> list[Command]:
-        """Acknowledge all copies of a dead timer that are in flight, and forget the timer."""
+    def _settle(self, timer: InFlight) -> list[Command]:
+        """Acknowledge all copies in flight of a timer that no handler gets, and forget the timer."""
         self._forget(timer.key)
         return [*let_go(timer), *(Acknowledge(arrival) for arrival in timer.arrivals)]
 

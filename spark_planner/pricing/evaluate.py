@@ -209,7 +209,7 @@ def evaluate(
 
 
 def price(simulation: Simulation, profile: BrokerProfile, partitions: int) -> Evaluation:
-    """Evaluate a course for a broker and a number of partitions; cheap compared with the course itself."""
+    """Evaluate a simulation for a broker and a number of partitions; cheap compared with the simulation itself."""
     # Gaps, waiting timers and silence are those of the fullest partition, by the simulation's keys; all other figures
     # assume an even spread.
     plan = simulation.plan.with_partitions(partitions)
@@ -388,9 +388,9 @@ def _written_entries(simulation: Simulation, partitions: int, entry_bytes: float
     written = float(simulation.timers + timers_of[hop_counts > 0].sum() + grouped.sum())
     if simulation.move_rates is None:
         return written, 0.0
-    redirect = (simulation.move_rates,)
+    journal_hops = (simulation.move_rates,)
     written += float(
-        grouped_entries(redirect, partitions=partitions, linger_ms=linger_ms, entry_bytes=entry_bytes).sum()
+        grouped_entries(journal_hops, partitions=partitions, linger_ms=linger_ms, entry_bytes=entry_bytes).sum()
     )
     moves = (into_one(simulation.move_rates),)
     moved = grouped_entries(moves, partitions=partitions, linger_ms=MOVE_LINGER_MS, entry_bytes=entry_bytes).sum()

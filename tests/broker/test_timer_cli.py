@@ -110,7 +110,7 @@ def test_whereis_and_status_know_what_is_cancelled(client: Any, pulsar_broker: B
         assert seen("t0", None) == (State.HELD, None), "nobody knows without the log"
         assert seen("handled") == (State.HANDLED, "timer"), "it may have been handled before"
         assert seen("nobody sent it")[1] is None
-        found = status_of(admin, plan, is_dead=log.table.is_dead)
+        found = status_of(admin, plan, is_cancelled=log.table.is_cancelled)
         assert (found.timers, found.cancelled) == (Amount(10.0), Amount(7.0))
         assert status_facts(found)["cancelled"] == {"count": 7, "error": 0}
         assert status_of(admin, plan).cancelled is None

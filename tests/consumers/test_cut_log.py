@@ -137,7 +137,9 @@ def test_beyond_what_a_process_is_made_for_new_names_are_refused_and_it_goes_on(
     eventually(lambda: len(events) == len(said))
     assert (len(log.table), log.ready) == (min(lines, 10), True)
     # `Full` gives its last line first.
-    assert all(log.table.is_dead(Envelope(f"t{number}", NOW_MS, NOW_MS)) for number in range(max(0, lines - 10), lines))
+    assert all(
+        log.table.is_cancelled(Envelope(f"t{number}", NOW_MS, NOW_MS)) for number in range(max(0, lines - 10), lines)
+    )
     log.stop()
     assert [event.name for event in events] == said
 

@@ -18,8 +18,8 @@ from timewheel.consumers.engine import (
     HandledWindow,
     NegativeAcknowledge,
     Verdict,
-    judged,
     timer_key,
+    verdict_on,
 )
 from timewheel.consumers.message import Arrival, Mark, Parked, Stage
 from timewheel.consumers.receiver import DueQueue
@@ -280,22 +280,22 @@ PARK, DROP, DELIVER = (Overdue(MINUTE / 2, then) for then in ("park", "drop", "d
         (0, None, None, Verdict.HAND),
         (10**9, None, None, Verdict.HAND),
         (0, ALIVE, None, Verdict.ASK),
-        (0, DEAD, None, Verdict.DEAD),
+        (0, DEAD, None, Verdict.CANCELLED),
         (KEEP_MS, ALIVE, None, Verdict.ASK),
         (KEEP_MS + 1, ALIVE, None, Parked),
-        (KEEP_MS + 1, DEAD, None, Verdict.DEAD),
+        (KEEP_MS + 1, DEAD, None, Verdict.CANCELLED),
         (30_000, None, PARK, Verdict.HAND),
         (30_001, None, PARK, Parked("it came 30s 1ms after its due time, and is useful for 30s only")),
         (30_001, None, DROP, Verdict.OVERDUE),
         (30_001, None, DELIVER, Verdict.HAND),
         (30_001, ALIVE, DELIVER, Verdict.ASK),
-        (30_001, DEAD, DROP, Verdict.DEAD),
+        (30_001, DEAD, DROP, Verdict.CANCELLED),
         (30_001, ALIVE, DROP, Verdict.OVERDUE),
         (KEEP_MS + 1, ALIVE, DELIVER, Parked),
     ],
 )
 def test_the_table(late_ms: int, judge: DeliveryPolicy | None, overdue: Overdue | None, expected: Any) -> None:
-    found = judged(Envelope("t", NOW_MS - late_ms, 0), NOW_MS, judge, overdue)
+    found = verdict_on(Envelope("t", NOW_MS - late_ms, 0), NOW_MS, judge, overdue)
     if expected is Parked:
         assert isinstance(found, Parked)
         assert "it may have been cancelled" in found.reason
@@ -304,13 +304,13 @@ def test_the_table(late_ms: int, judge: DeliveryPolicy | None, overdue: Overdue 
 
 
 def test_without_an_envelope_it_is_handed_out() -> None:
-    assert judged(None, NOW_MS, DEAD, DROP) is Verdict.HAND
+    assert verdict_on(None, NOW_MS, DEAD, DROP) is Verdict.HAND
 
 
 def test_an_attempt_is_overdue_by_its_own_time_and_cancelled_by_the_first() -> None:
     again = Envelope("t", NOW_MS - 1, 0, life=Life(attempt=3, first_due_ms=NOW_MS - KEEP_MS - 1, only_for="s"))
-    assert judged(again, NOW_MS, None, DROP) is Verdict.HAND
-    assert isinstance(judged(again, NOW_MS, ALIVE, None), Parked)
+    assert verdict_on(again, NOW_MS, None, DROP) is Verdict.HAND
+    assert isinstance(verdict_on(again, NOW_MS, ALIVE, None), Parked)
 
 
 @pytest.mark.parametrize(

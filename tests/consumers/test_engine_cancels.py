@@ -21,7 +21,7 @@ KEEP_MS = 60_000
 class Cut(set[str]):
     """Timer ids that are known to be dead."""
 
-    def is_dead(self, envelope: Envelope) -> bool:
+    def is_cancelled(self, envelope: Envelope) -> bool:
         return envelope.timer_id in self
 
 
@@ -31,7 +31,7 @@ def cut() -> Cut:
 
 
 def delivery_policy(cut: Cut, **options: Any) -> Engine:
-    return engine(judge=DeliveryPolicy(cut.is_dead, KEEP_MS), **options)
+    return engine(judge=DeliveryPolicy(cut.is_cancelled, KEEP_MS), **options)
 
 
 def test_none_is_handed_out_before_the_log_was_asked(cut: Cut) -> None:
@@ -178,13 +178,13 @@ class CancelLife(EngineLife):
         self.log: list[tuple[str, int]] = []  # timer id, when it was confirmed
         self.read = 0
         self.asked_at: int | None = None
-        self.judge = DeliveryPolicy(self.is_dead, 10**15)
+        self.judge = DeliveryPolicy(self.is_cancelled, 10**15)
 
     @initialize()
     def begin(self) -> None:
         super().begin()
 
-    def is_dead(self, envelope: Envelope) -> bool:
+    def is_cancelled(self, envelope: Envelope) -> bool:
         return any(timer_id == envelope.timer_id for timer_id, _ in self.log[: self.read])
 
     def may_be_dropped(self, timer_id: str) -> bool:

@@ -33,7 +33,7 @@ from timewheel.core.plan import Calendar, Plan
 from timewheel.core.routing import Router
 from timewheel.core.steps import INTAKE_STEP, steps
 from timewheel.core.topology import topology
-from timewheel.relay.machine.readings import judged, taken_in
+from timewheel.relay.machine.readings import parsed, taken_in
 
 _digits = st.integers(0, 10**20).map(str) | st.sampled_from(
     ["", "0", "007", "-1", "9" * 15, "9" * 16, "9" * 5_000, "²"]
@@ -78,7 +78,7 @@ def test_a_relay_decides_about_all(plan: Plan, properties: dict[str, str], now_m
     inside = dict(properties)
     published = min(now_ms, NOW_MS)
     for reading, step in (
-        *((judged(properties), step) for step in steps(plan)[:-1]),
+        *((parsed(properties), step) for step in steps(plan)[:-1]),
         (taken_in(inside, published, "place", plan), INTAKE_STEP),
     ):
         if not isinstance(reading, Envelope):

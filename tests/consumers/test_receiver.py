@@ -97,7 +97,7 @@ class Log:
         self.is_silent = False
         self.waits = 0
 
-    def is_dead(self, envelope: Envelope) -> bool:
+    def is_cancelled(self, envelope: Envelope) -> bool:
         return envelope.timer_id in self.known
 
     def ask(self) -> int:
@@ -209,7 +209,7 @@ def test_a_handler_that_begins_later_knows_what_was_cut_off_meanwhile(waited_ms:
     log = Log(clock)
     questions = Questions(log, "hold", clock)
     receiver, _ = receiving(
-        [(NOW_MS, NOW_MS)], clock=clock, questions=questions, judge=DeliveryPolicy(log.is_dead, OUTAGE_MS)
+        [(NOW_MS, NOW_MS)], clock=clock, questions=questions, judge=DeliveryPolicy(log.is_cancelled, OUTAGE_MS)
     )
     timer = receiver.next(200)
     assert timer is not None
@@ -229,7 +229,7 @@ def test_while_the_log_is_silent_what_would_begin_is_held_or_not_as_the_plan_has
     log = Log(clock)
     questions = Questions(log, on_log_unavailable, clock)
     receiver, _ = receiving(
-        [(NOW_MS, NOW_MS)], clock=clock, questions=questions, judge=DeliveryPolicy(log.is_dead, OUTAGE_MS)
+        [(NOW_MS, NOW_MS)], clock=clock, questions=questions, judge=DeliveryPolicy(log.is_cancelled, OUTAGE_MS)
     )
     timer = receiver.next(200)
     assert timer is not None

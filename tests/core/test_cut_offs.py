@@ -145,9 +145,9 @@ def test_a_table_says_what_the_definition_says_in_any_order(
     for one in shuffled:
         table.merge(one)
     for envelope in (an_envelope("a", generation), an_envelope("c", generation, "b", stamp)):
-        assert table.is_dead(envelope) == is_dead_by_definition(read, envelope)
+        assert table.is_cancelled(envelope) == is_dead_by_definition(read, envelope)
         why = table.why_dead(envelope)
-        assert (why is not None) == table.is_dead(envelope)
+        assert (why is not None) == table.is_cancelled(envelope)
         assert why is None or is_dead_by_definition([why], envelope)
     assert len(table) == len({(one.kind, one.name) for one in read})
     of_a = [one for one in read if (one.kind, one.name) == ("timer", "a")]

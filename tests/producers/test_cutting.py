@@ -51,9 +51,9 @@ def test_a_replacement_outlives_its_own_cut_off_and_nothing_older_does(stamp: in
     outgoing = prepared(stamp=stamp, replace=True)
     table = CancellationTable()
     table.merge(cancellation_of_replaced(PLAN, outgoing, NOW_MS))
-    assert not table.is_dead(envelope_of(outgoing))
-    assert table.is_dead(envelope_of(prepared()))
-    assert table.is_dead(envelope_of(prepared(stamp=older, replace=True))) == (older < stamp)
+    assert not table.is_cancelled(envelope_of(outgoing))
+    assert table.is_cancelled(envelope_of(prepared()))
+    assert table.is_cancelled(envelope_of(prepared(stamp=older, replace=True))) == (older < stamp)
 
 
 @pytest.mark.parametrize("ahead_ms", [0, 999], ids=["in one millisecond", "by a clock that is ahead"])
@@ -73,17 +73,17 @@ def test_what_one_producer_of_a_process_sent_is_before_what_another_cancels_and_
         ):
             assert cancelling.cancellation is not None
             table.merge(cancelling.cancellation)
-        assert all(table.is_dead(envelope) for envelope in before)
-        assert not table.is_dead(envelope_of(sends._prepare(b"x", options)))
+        assert all(table.is_cancelled(envelope) for envelope in before)
+        assert not table.is_cancelled(envelope_of(sends._prepare(b"x", options)))
 
 
 @given(st.integers(0, MAX_GENERATION), st.integers(0, MAX_GENERATION))
 def test_a_cancelled_group_is_what_joined_before(joined: int, cancelled: int) -> None:
     table = CancellationTable()
     table.merge(cancellation_of_group(PLAN, "order 7", cancelled, NOW_MS))
-    assert table.is_dead(envelope_of(prepared(stamp=joined, group="order 7"))) == (joined < cancelled)
-    assert not table.is_dead(envelope_of(prepared(stamp=joined, group="order 8")))
-    assert not table.is_dead(envelope_of(prepared(timer_id="order 7")))
+    assert table.is_cancelled(envelope_of(prepared(stamp=joined, group="order 7"))) == (joined < cancelled)
+    assert not table.is_cancelled(envelope_of(prepared(stamp=joined, group="order 8")))
+    assert not table.is_cancelled(envelope_of(prepared(timer_id="order 7")))
 
 
 @pytest.mark.parametrize(
@@ -142,7 +142,7 @@ def test_what_was_replaced_or_cancelled_stays_dead_until_it_cannot_come_any_more
             table.merge(cancellation)
         for now_ms in (NOW_MS, NOW_MS + 2 * DAY_MS, far_ms, far_ms + 2 * DAY_MS):
             table.forget(now_ms)
-            assert table.is_dead(far), (case, now_ms)
+            assert table.is_cancelled(far), (case, now_ms)
     assert near.due_ms < far.due_ms
 
 

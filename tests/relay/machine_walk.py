@@ -281,7 +281,7 @@ class Walk:
         assert len(unacknowledged) <= 1, f"confirmed and never acknowledged: {unacknowledged}"
 
 
-def _is_dead(envelope: Envelope) -> bool:
+def _is_cancelled(envelope: Envelope) -> bool:
     return envelope.timer_id == "dead"
 
 
@@ -290,7 +290,7 @@ def _name(rng: random.Random) -> str:
 
 
 def _forwarding(plan: Plan, rng: random.Random) -> Forwarding:
-    next_hop = NextHop(Router(plan), steps(plan)[0], _is_dead)
+    next_hop = NextHop(Router(plan), steps(plan)[0], _is_cancelled)
     known = Spot(Position(7, 3, -1), 0) if rng.random() < 0.7 else None
     linger_ms = rng.choice([0, 10, 1_000])
     return Forwarding(next_hop, OutOfOrder(plan), known=known, window_limit=WINDOW, linger_ms=linger_ms)
@@ -334,7 +334,7 @@ def walk_slot(seed: int, count: int) -> list[Met]:
 
 def walk_broker_held(seed: int, count: int) -> list[Met]:
     rng = random.Random(seed)
-    next_hop = NextHop(Router(BROKER_HELD_PLAN), steps(BROKER_HELD_PLAN)[0], _is_dead)
+    next_hop = NextHop(Router(BROKER_HELD_PLAN), steps(BROKER_HELD_PLAN)[0], _is_cancelled)
     machine = BrokerHeld(next_hop, OutOfOrder(BROKER_HELD_PLAN), window_limit=WINDOW, counts=Counts(), rng=rng)
 
     def timer(now_ms: int) -> Envelope:

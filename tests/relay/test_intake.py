@@ -10,7 +10,7 @@ from timewheel.core.durations import MAX_DURATION_MS
 from timewheel.core.envelope import MAX_TIME_MS, MAX_TIMER_ID_CHARS, MIN_DUE_MS, Envelope, Life
 from timewheel.core.errors import EnvelopeError, EnvelopeTooNew
 from timewheel.core.plan import MIN_STAY_MS, Plan
-from timewheel.relay.machine.readings import ENTERED_SLACK_MS, PROBE, judged, taken_in
+from timewheel.relay.machine.readings import ENTERED_SLACK_MS, PROBE, parsed, taken_in
 
 PUBLISHED = 1_767_139_200_000
 DAY = 86_400_000
@@ -181,7 +181,7 @@ def test_what_goes_on_reads_as_what_came_in(properties: dict[str, str], publishe
     assert not {"tw-due", "tw-from"} & set(properties)
     assert "tw-from" in before or reading.due_ms - published <= max_delay
     assert abs(reading.entered_ms - published) <= ENTERED_SLACK_MS
-    assert judged(properties) == reading, "the next relay reads the same timer"
+    assert parsed(properties) == reading, "the next relay reads the same timer"
     own = {"tw-id", "tw-timer", "tw-due", "tw-from"}
     assert {name: text for name, text in properties.items() if name not in own} == {
         name: text for name, text in before.items() if name not in own

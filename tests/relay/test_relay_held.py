@@ -53,7 +53,7 @@ from timewheel.relay.machine.interface import (
     Wait,
 )
 from timewheel.relay.machine.order import NO_SEQUENCE_ID, WINDOW_BYTES, Spot
-from timewheel.relay.machine.readings import PROBE, Reading, Unreadable, judged
+from timewheel.relay.machine.readings import PROBE, Reading, Unreadable, parsed
 from timewheel.relay.machine.relay_held import (
     ACK_EVERY,
     LATE_RUN,
@@ -200,9 +200,9 @@ def test_a_steady_share_of_late_timers_never_changes_the_lane() -> None:
     ("reading", "reason"),
     [
         (None, "no envelope"),
-        (judged({"tw-id": "x"}), "missing"),
-        (judged({"tw-id": "x", "tw-timer": "0 1 0 0 1 1"}), "garbled"),
-        (judged({"tw-id": "x", "tw-timer": "3 later"}), "3"),
+        (parsed({"tw-id": "x"}), "missing"),
+        (parsed({"tw-id": "x", "tw-timer": "0 1 0 0 1 1"}), "garbled"),
+        (parsed({"tw-id": "x", "tw-timer": "3 later"}), "3"),
         (Unreadable("encrypted"), "encrypted"),
         (timer(5_000, hops=10_000), "10000 hops"),
     ],

@@ -145,7 +145,7 @@ def partition(monkeypatch: pytest.MonkeyPatch, endings: list[Ending]) -> tuple[A
         lease_idle_ms=1_000,
         hop_linger_ms=0,
         memory=Memory(),
-        is_dead=None,
+        is_cancelled=None,
         drains_from_ms=None,
     )
     return partitions.Partition(SOURCE_PARTITION, tools), told

@@ -19,7 +19,7 @@ from timewheel.core.plan import Calendar, Cancel, Native, Plan, Ring, Scheme, Ti
 from timewheel.core.planfile import dump_plan
 from timewheel.core.routing import Hold, Router
 from timewheel.core.steps import hop_bound, steps
-from timewheel.relay.machine.readings import ENTERED_SLACK_MS, Reading, judged, taken_in
+from timewheel.relay.machine.readings import ENTERED_SLACK_MS, Reading, parsed, taken_in
 
 PAGE = ROOT / "docs" / "specification-vectors.json"
 
@@ -224,7 +224,7 @@ def vectors() -> dict[str, Any]:
     """Return all vectors."""
     return {
         "format": 1,
-        "envelopes_read": [{"properties": given, **_verdict(judged(dict(given)))} for given in PROPERTIES],
+        "envelopes_read": [{"properties": given, **_verdict(parsed(dict(given)))} for given in PROPERTIES],
         "envelopes_written": [{"timer": _said(one), "properties": one.properties()} for one in WRITTEN],
         "intake": {
             "publish_ms": ENTERED,

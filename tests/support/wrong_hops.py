@@ -38,11 +38,11 @@ class WallClock(NextHop):
         self,
         router: Router,
         step: Step,
-        is_dead: Callable[[Envelope], bool] | None = None,
+        is_cancelled: Callable[[Envelope], bool] | None = None,
         *,
         drains_from_ms: int | None = None,
     ) -> None:
-        super().__init__(router, step, is_dead, drains_from_ms=drains_from_ms)
+        super().__init__(router, step, is_cancelled, drains_from_ms=drains_from_ms)
         self._by_clock = router
 
     def held(

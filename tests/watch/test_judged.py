@@ -35,7 +35,7 @@ from timewheel.inspect.plan_sample import PlanSample, PlanTopic, StoredTimer, dr
 from timewheel.spark_planner.choice.constraints import Constraints
 from timewheel.spark_planner.summary.cells import Cells
 from timewheel.watch.change import changed_plan, diff_of
-from timewheel.watch.checking import Checked, Level, judged
+from timewheel.watch.checking import Checked, Level, evaluated
 from timewheel.watch.comparison import GapComparison, comparisons, together
 from timewheel.watch.expected import MAX_TURNS, expected, turns_of
 from timewheel.watch.log import CheckLine
@@ -72,7 +72,7 @@ def checked(timers: list[StoredTimer] | None = None, counted: int | None = None,
     )
     plan = options.pop("plan", plan_of())
     constraints = Constraints(silence_seconds=None)
-    return judged(sample_of(plan, lying, part), PROFILE, constraints, **options)
+    return evaluated(sample_of(plan, lying, part), PROFILE, constraints, **options)
 
 
 def names(found: Checked, level: Level) -> list[str]:
@@ -121,9 +121,13 @@ def test_a_relay_that_does_not_run_is_told_by_what_waits_too_long() -> None:
     part = part_of(1, first_stored_ms=NOW_MS - 30 * HOUR_MS, backlog=1)
     lying = [timer(0, NOW_MS - HOUR_MS, NOW_MS + HOUR_MS // 2)]
 
-    late = judged(sample_of(TIERED, lying, part, held=held, holding=(held_topic(tier, step),)), PROFILE, Constraints())
+    late = evaluated(
+        sample_of(TIERED, lying, part, held=held, holding=(held_topic(tier, step),)), PROFILE, Constraints()
+    )
     moved = part_of(50, name="tier", first_stored_ms=NOW_MS, subscription="tw-relay", mark_delete=EntryPosition(1, 49))
-    done = judged(sample_of(TIERED, lying, part, held=held, holding=(held_topic(moved, step),)), PROFILE, Constraints())
+    done = evaluated(
+        sample_of(TIERED, lying, part, held=held, holding=(held_topic(moved, step),)), PROFILE, Constraints()
+    )
 
     assert "stuck" in names(late, Level.ATTENTION)
     assert "about 50 timers wait" in next(one.text for one in late.findings if one.name == "stuck")
@@ -133,7 +137,7 @@ def test_a_relay_that_does_not_run_is_told_by_what_waits_too_long() -> None:
 def test_topics_that_are_missing_need_attention() -> None:
     lying = sent(48, DAY_MS)
     part = part_of(len(lying), first_stored_ms=lying[0].stored_ms, counted=gaps_of(lying), backlog=10**9)
-    found = judged(sample_of(plan_of(), lying, part, missing=("a", "b")), PROFILE, Constraints())
+    found = evaluated(sample_of(plan_of(), lying, part, missing=("a", "b")), PROFILE, Constraints())
 
     assert "missing" in names(found, Level.ATTENTION)
     assert any("a and 1 more are missing" in one.text for one in found.findings)

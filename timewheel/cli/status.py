@@ -53,8 +53,8 @@ def status(
     access = cluster.access()
     cancellations = known_cancellations(plan, access)
     with access.admin() as admin, progress_bar("looking at entries") as on_progress:
-        is_dead = None if cancellations is None else cancellations.is_dead
-        found = status_of(admin, plan, reads=samples, seed=seed, is_dead=is_dead, on_progress=on_progress)
+        is_cancelled = None if cancellations is None else cancellations.is_cancelled
+        found = status_of(admin, plan, reads=samples, seed=seed, is_cancelled=is_cancelled, on_progress=on_progress)
     code = _exit_status(found, limit_ms)
 
     def show(console: Console) -> None:

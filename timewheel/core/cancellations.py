@@ -206,7 +206,7 @@ BUCKET_MS = 10 * MINUTE_MS
 class CancellationTable:
     """Cancellations of timers and groups, to decide whether a copy is dead.
 
-    Any thread may read (`is_dead`); only one thread at a time may change the table. A concurrent read returns the state
+    Any thread may read (`is_cancelled`); only one thread at a time may change the table. A concurrent read returns the state
     before or after the change; either was true at some moment since the call.
 
     Args:
@@ -227,7 +227,7 @@ class CancellationTable:
     def __len__(self) -> int:
         return len(self._timers) + len(self._groups)
 
-    def is_dead(self, envelope: Envelope) -> bool:
+    def is_cancelled(self, envelope: Envelope) -> bool:
         """Return whether the message with this envelope was cancelled or replaced, as far as this table knows."""
         # Usually there is no cancellation: then this is one check of an empty dictionary.
         if self._timers:
@@ -246,8 +246,8 @@ class CancellationTable:
         return None if found is None else Cancellation("timer", timer_id, *found)
 
     def why_dead(self, envelope: Envelope) -> Cancellation | None:
-        """Return the cancellation that makes a copy dead; None: the copy is not dead (`is_dead`)."""
-        if not self.is_dead(envelope):
+        """Return the cancellation that makes a copy dead; None: the copy is not dead (`is_cancelled`)."""
+        if not self.is_cancelled(envelope):
             return None
         by_id = self.of_timer(envelope.timer_id)
         if by_id is not None and envelope.generation < by_id.cut:

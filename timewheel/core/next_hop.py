@@ -77,7 +77,7 @@ class NextHop:
     Args:
         router: The plan's router.
         step: Step of the topic: its tier or its ring.
-        is_dead: Returns whether a timer is known to be cancelled or replaced; None: no timer can be. The function may
+        is_cancelled: Returns whether a timer is known to be cancelled or replaced; None: no timer can be. The function may
             miss a dead timer: another relay or a consumer drops the copy later (broker-facts: cancellation-log).
         drains_from_ms: Drain the topic: timers with a release time after this go to the due topic at once, for the
             broker to delay. Timers with an earlier release time go by plan: a relay that has not heard of the drain
@@ -85,20 +85,20 @@ class NextHop:
             by plan.
     """
 
-    __slots__ = ("_drains_from_ms", "_is_dead", "_max_delay_ms", "_router", "_skew_ms", "_step")
+    __slots__ = ("_drains_from_ms", "_is_cancelled", "_max_delay_ms", "_router", "_skew_ms", "_step")
 
     def __init__(
         self,
         router: Router,
         step: Step,
-        is_dead: Callable[[Envelope], bool] | None = None,
+        is_cancelled: Callable[[Envelope], bool] | None = None,
         *,
         drains_from_ms: int | None = None,
     ) -> None:
         self._drains_from_ms = drains_from_ms
         self._router = router
         self._step = step
-        self._is_dead = is_dead
+        self._is_cancelled = is_cancelled
         self._skew_ms = router.plan.skew_ms
         self._max_delay_ms = router.plan.max_delay_ms
 
@@ -154,8 +154,8 @@ class NextHop:
     def _at_once(self, envelope: Envelope, now_ms: int, *, leaves_plan: bool) -> Hop:
         """Send a timer into the due topic before its release time, for the broker to delay."""
         due = self._router.to_due(envelope.due_ms, now_ms, envelope.life.only_for)
-        redirect = envelope.hopped(envelope.entered_ms)
-        return Hop(due.topic, due.deliver_at_ms, redirect, True, False, leaves_plan=leaves_plan)
+        hopped = envelope.hopped(envelope.entered_ms)
+        return Hop(due.topic, due.deliver_at_ms, hopped, True, False, leaves_plan=leaves_plan)
 
     def _catches_up_too_far(self, hold: Hold, envelope: Envelope, at_ms: int, now_ms: int) -> bool:
         """Return whether a timer would leave the next topic at once, and left this topic longer before its due time
@@ -186,7 +186,7 @@ class NextHop:
 
     def _settled(self, envelope: Envelope) -> ToDeadLetter | Drop | None:
         """Decide on a timer that can go nowhere; None: the timer can move on."""
-        if self._is_dead is not None and self._is_dead(envelope):
+        if self._is_cancelled is not None and self._is_cancelled(envelope):
             return _DROP
         # Whatever the plan: an accepted timer may have been on its way under another plan, with more hops.
         if envelope.hops >= MAX_HOPS:

@@ -222,7 +222,7 @@ class Relay:
             lease_idle_ms=lease_idle_ms,
             hop_linger_ms=default_linger_ms(plan.guard_ms) if hop_linger_ms is None else hop_linger_ms,
             memory=Memory(memory_bytes),
-            is_dead=None if cancellation_log is None else cancellation_log.table.is_dead,
+            is_cancelled=None if cancellation_log is None else cancellation_log.table.is_cancelled,
             gate=gate,
             drains_from_ms=drains_from_ms,
         )

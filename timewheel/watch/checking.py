@@ -357,10 +357,10 @@ def check(
     """
     cells = None if statistic is None else _cells(statistic, plan, topic)
     sample = sample_plan(admin, plan, clock or SystemClock(), samples=samples, seed=seed, on_progress=on_progress)
-    return judged(sample, profile, constraints or Constraints(), cells=cells, earlier=earlier, horizon_ms=horizon_ms)
+    return evaluated(sample, profile, constraints or Constraints(), cells=cells, earlier=earlier, horizon_ms=horizon_ms)
 
 
-def judged(
+def evaluated(
     sample: PlanSample,
     profile: BrokerProfile,
     constraints: Constraints,

@@ -171,7 +171,7 @@ class GapStatus:
         pinned_ledgers: Ledgers that cannot be deleted before this subscription proceeds.
         pinned_bytes: Size of these ledgers.
         form: Form in which a reload would write the cursor.
-        keeps_parts: True if acknowledgements inside batches would be kept; see `reload.Reload`.
+        keeps_parts: True if acknowledgements inside batches would be kept; see `Reload`.
         limit_share: Fraction of the limit by that form's count: ranges, or acknowledged entries.
         again: Entries that a reload right now would deliver again, in topic order.
     """

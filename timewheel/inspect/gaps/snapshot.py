@@ -381,7 +381,7 @@ class GapGrowth:
 
 
 def growth_of(snapshots: Sequence[tuple[int, int]], gap_limit: int) -> GapGrowth | None:
-    """Fit a line through the gaps of several looks.
+    """Fit a line through the gaps of several snapshots.
 
     Args:
         snapshots: (UTC milliseconds, gaps of the worst partition), in order of time.
@@ -404,7 +404,7 @@ def growth_of(snapshots: Sequence[tuple[int, int]], gap_limit: int) -> GapGrowth
 
 
 MAX_SNAPSHOTS = 240
-"""Looks kept per subscription: four hours at a snapshot per minute, ten days at a snapshot per hour."""
+"""Snapshots kept per subscription: four hours at one per minute, ten days at one per hour."""
 
 
 class GapHistory:
@@ -416,7 +416,7 @@ class GapHistory:
         )
 
     def add(self, snapshot: GapSnapshot) -> None:
-        """Add a later look."""
+        """Add a later snapshot."""
         for one in snapshot.subscriptions:
             self.note(snapshot.at_ms, one.topic, one.subscription, one.worst.gap_count)
 

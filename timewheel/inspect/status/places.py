@@ -533,7 +533,7 @@ def status_of(
     *,
     reads: int = DEFAULT_READS,
     seed: int = 0,
-    is_dead: IsDead | None = None,
+    is_cancelled: IsDead | None = None,
     on_progress: ProgressCallback = no_report,
 ) -> Status:
     """Read the status of a plan. Nothing is consumed or changed.
@@ -546,14 +546,14 @@ def status_of(
         plan: Plan of any scheme.
         reads: Limit of entries to read; if the backlog is within it, all entries are read and every figure is exact.
         seed: Seed of the sample.
-        is_dead: Returns whether a timer is cancelled, as `timewheel.core.CancellationTable.is_dead` does; None if
+        is_cancelled: Returns whether a timer is cancelled, as `timewheel.core.CancellationTable.is_cancelled` does; None if
             unknown.
         on_progress: Progress callback; called in the caller's thread.
 
     Raises:
         AdminUnreachable: No broker answers.
     """
-    return _Look(admin, plan, seed, is_dead, on_progress).run(reads)
+    return _Look(admin, plan, seed, is_cancelled, on_progress).run(reads)
 
 
 def timers_held(
@@ -578,14 +578,14 @@ class _Look(Reader):
         admin: AdminClient,
         plan: Plan,
         seed: int = 0,
-        is_dead: IsDead | None = None,
+        is_cancelled: IsDead | None = None,
         on_progress: ProgressCallback = no_report,
     ) -> None:
         super().__init__(admin)
         self._plan = plan
         self._intake = Names(plan).intake
         self._seed = seed
-        self._is_dead = is_dead
+        self._is_cancelled = is_cancelled
         self._report = on_progress
         self._at_ms = admin.clock.now_ms()
         self._horizon = Horizon(self._at_ms, plan.max_delay_ms)
@@ -615,7 +615,7 @@ class _Look(Reader):
             parked=self._backlog(parked, PARKED_SUBSCRIPTION),
             former=waiting_in_former(self.admin, self._plan, self.cannot),
             read=read,
-            knows_cancelled=self._is_dead is not None,
+            knows_cancelled=self._is_cancelled is not None,
             unseen=tuple(self.unseen.values()),
         )
 
@@ -701,7 +701,7 @@ class _Look(Reader):
         return found if len(found) == part.entries else others or found
 
     def _place(self, part: _Part, drawn: Sequence[Timers]) -> PlaceStatus:
-        topic, dues, is_dead = part.topic, _dues(drawn), self._is_dead
+        topic, dues, is_cancelled = part.topic, _dues(drawn), self._is_cancelled
         known = None
         if topic.from_ms is not None and topic.until_ms is not None:
             known = self._horizon.numbers_of(topic.from_ms, topic.until_ms)
@@ -710,8 +710,10 @@ class _Look(Reader):
         if drawn:
             timers = total(dues, part.entries)
             by_due = by_stretch(dues, part.entries, self._horizon, known)
-        if drawn and is_dead is not None:
-            dead = [[one for one in entry if one.envelope is not None and is_dead(one.envelope)] for entry in drawn]
+        if drawn and is_cancelled is not None:
+            dead = [
+                [one for one in entry if one.envelope is not None and is_cancelled(one.envelope)] for entry in drawn
+            ]
             cancelled = total(_dues(dead), part.entries)
         return PlaceStatus(
             topic=part.name,

@@ -138,20 +138,20 @@ class Reading(Reader):
                 self._starts[key] = partition.entries // 2
         return self._starts[key]
 
-    def entry(self, partition: Partition, number: int, *, is_dead: bool = False) -> Seen | None:
+    def entry(self, partition: Partition, number: int, *, is_cancelled: bool = False) -> Seen | None:
         """Return a stored entry; None if it was deleted meanwhile or cannot be read.
 
-        A message in a topic of dead letters (``is_dead``) needs no envelope, its id is enough.
+        A message in a topic of dead letters (``is_cancelled``) needs no envelope, its id is enough.
         """
         key = partition.stored.place(number)
         if key not in self._entries:
             self.cost.reads += 1
             found = self.ask(partition.name, lambda: self.admin.topics.entry(*key))
-            self._entries[key] = None if found is None else _seen(found, is_dead=is_dead)
+            self._entries[key] = None if found is None else _seen(found, is_cancelled=is_cancelled)
         return self._entries[key]
 
 
-def _seen(entry: StoredEntry, *, is_dead: bool) -> Seen:
+def _seen(entry: StoredEntry, *, is_cancelled: bool) -> Seen:
     every: Iterable[Mapping[str, str]] = [entry.properties]
     if entry.batch_messages is not None:
         every = (message.properties for message in messages_of_batch(entry.payload, entry.batch_messages))
@@ -159,7 +159,7 @@ def _seen(entry: StoredEntry, *, is_dead: bool) -> Seen:
     with suppress(BatchGarbled):  # encrypted: only its readers can decode it
         for one in every:
             envelope = envelope_in(one)
-            if envelope is None and is_dead and (timer_id := one.get(ID_PROPERTY)):
+            if envelope is None and is_cancelled and (timer_id := one.get(ID_PROPERTY)):
                 # Another client's message to the intake, which its relay refused.
                 due_ms = due_in(one)
                 envelope = Envelope(timer_id, entry.publish_at_ms if due_ms is None else due_ms, entry.publish_at_ms)
@@ -822,7 +822,7 @@ class _Search:
         for number in reversed(range(partition.entries)):
             if self._spent():
                 break
-            seen = self._reading.entry(partition, number, is_dead=True)
+            seen = self._reading.entry(partition, number, is_cancelled=True)
             if seen is None:
                 continue
             for envelope, reason in zip(seen.timers, seen.reasons, strict=True):

@@ -157,7 +157,7 @@ class Partition:
 
     def _machine(self) -> Machine:
         tools = self._tools
-        next_hop = NextHop(tools.router, self.source.step, tools.is_dead, drains_from_ms=tools.drains_from_ms)
+        next_hop = NextHop(tools.router, self.source.step, tools.is_cancelled, drains_from_ms=tools.drains_from_ms)
         out_of_order = OutOfOrder(tools.router.plan)
         counts = self.handle.counts
         if self.source.holding.by_broker:

@@ -66,7 +66,7 @@ from timewheel.relay.machine.interface import (
     StoreDeadLetter,
     Wait,
 )
-from timewheel.relay.machine.readings import Reading, Unreadable, judged, of_large_batch, taken_in
+from timewheel.relay.machine.readings import Reading, Unreadable, of_large_batch, parsed, taken_in
 
 _ENCRYPTED = Unreadable("it is encrypted, and a relay has no key: producers of a plan do not encrypt")
 
@@ -105,7 +105,7 @@ class Reader:
     def _judged(self, message: Any, position: Position, properties: dict[str, str]) -> Reading:
         source, plan = self._source, self._plan
         if not source.is_intake:
-            return judged(properties)
+            return parsed(properties)
         # Most timers in the intake were moved by a shadow, and have an id.
         own_id = "" if TIMER_PROPERTY in properties else place_id(source.name, *position)
         return taken_in(properties, message.publish_timestamp(), own_id, plan)

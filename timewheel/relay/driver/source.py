@@ -232,7 +232,7 @@ class Tools:
         alarms: Receive events about single messages, limited in rate.
         hop_linger_ms: Time that a hop waits for others that leave with it as one entry (broker-facts: batched-hops).
         lease_idle_ms: A longer pause gives the names of producers back (broker-facts: named-producers).
-        is_dead: Returns whether a timer is known to be cancelled or replaced; None if timers cannot be cancelled.
+        is_cancelled: Returns whether a timer is known to be cancelled or replaced; None if timers cannot be cancelled.
         gate: Wraps the consumer of a journal's partition, so that it hands out only messages that may move on; None
             without a journal.
         drains_from_ms: As for `timewheel.core.next_hop.NextHop`.
@@ -251,7 +251,7 @@ class Tools:
     lease_idle_ms: int
     hop_linger_ms: int
     memory: Memory
-    is_dead: Callable[[Envelope], bool] | None = None
+    is_cancelled: Callable[[Envelope], bool] | None = None
     gate: JournalGate | None = None
     drains_from_ms: int | None = None
 

@@ -70,7 +70,7 @@ def of_large_batch(batch_index: int, batch_size: int) -> Unreadable | PassedOver
     )
 
 
-def judged(properties: dict[str, str]) -> Reading:
+def parsed(properties: dict[str, str]) -> Reading:
     """Return a message's envelope, or its error as a value."""
     try:
         envelope = Envelope.read(properties)
@@ -125,7 +125,7 @@ def taken_in(properties: dict[str, str], publish_ms: int, own_id: str, plan: Pla
 
 def _written(properties: dict[str, str], publish_ms: int, plan: Plan) -> Reading:
     """Read a message with an envelope; as in `taken_in`."""
-    envelope = judged(properties)
+    envelope = parsed(properties)
     if not isinstance(envelope, Envelope):
         return envelope
     if envelope.due_ms - publish_ms > plan.max_delay_ms:

@@ -184,8 +184,8 @@ def _is_version(written: bytes | None) -> bool:
 def fence_number(mark: int, now_ms: int) -> int:
     """Return the sequence id of a session's fence; those of its copies follow. Once a broker has stored it, it accepts
     no more copies of earlier sessions: each has stored its own fence before its first copy, and has sent less than
-    `_ROOM` copies a second since. `mark` is the highest id that the broker has stored under the name, -1: none; by the
-    time a broker that has forgotten the name does no harm either.
+    `_ROOM` copies a second since. `mark` is the highest id that the broker has stored under the name, -1: none; as the
+    number also grows with the clock, a broker that has forgotten the name does no harm either.
     """
     return max(now_ms // SECOND_MS, mark // _ROOM + 1) * _ROOM
 
