@@ -206,8 +206,8 @@ BUCKET_MS = 10 * MINUTE_MS
 class CancellationTable:
     """Cancellations of timers and groups, to decide whether a copy is dead.
 
-    Any thread may read (`is_cancelled`); only one thread at a time may change the table. A concurrent read returns the state
-    before or after the change; either was true at some moment since the call.
+    Any thread may read (`is_cancelled`); only one thread at a time may change the table. A concurrent read returns the
+    state before or after the change; either was true at some moment since the call.
 
     Args:
         most: Cancellations that the table holds at most.

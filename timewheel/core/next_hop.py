@@ -77,8 +77,8 @@ class NextHop:
     Args:
         router: The plan's router.
         step: Step of the topic: its tier or its ring.
-        is_cancelled: Returns whether a timer is known to be cancelled or replaced; None: no timer can be. The function may
-            miss a dead timer: another relay or a consumer drops the copy later (broker-facts: cancellation-log).
+        is_cancelled: Returns whether a timer is known to be cancelled or replaced; None: no timer can be. The function
+            may miss one: another relay or a consumer drops the copy later (broker-facts: cancellation-log).
         drains_from_ms: Drain the topic: timers with a release time after this go to the due topic at once, for the
             broker to delay. Timers with an earlier release time go by plan: a relay that has not heard of the drain
             may have sent them on already, and on the nominal way the broker detects the repeat. None: all timers go

@@ -546,8 +546,8 @@ def status_of(
         plan: Plan of any scheme.
         reads: Limit of entries to read; if the backlog is within it, all entries are read and every figure is exact.
         seed: Seed of the sample.
-        is_cancelled: Returns whether a timer is cancelled, as `timewheel.core.CancellationTable.is_cancelled` does; None if
-            unknown.
+        is_cancelled: Returns whether a timer is cancelled, as `timewheel.core.CancellationTable.is_cancelled` does; None
+            if unknown.
         on_progress: Progress callback; called in the caller's thread.
 
     Raises:
@@ -714,7 +714,7 @@ class _Look(Reader):
             dead = [
                 [one for one in entry if one.envelope is not None and is_cancelled(one.envelope)] for entry in drawn
             ]
-            cancelled = total(_dues(dead), part.entries)
+            cancelled = total(_dues(found), part.entries)
         return PlaceStatus(
             topic=part.name,
             kind="retry" if topic.is_retry else topic.step.kind,
