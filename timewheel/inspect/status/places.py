@@ -546,7 +546,7 @@ def status_of(
         plan: Plan of any scheme.
         reads: Limit of entries to read; if the backlog is within it, all entries are read and every figure is exact.
         seed: Seed of the sample.
-        is_cancelled: Returns whether a timer is cancelled, as `timewheel.core.CancellationTable.is_cancelled` does; None
+        is_cancelled: Returns whether a timer is cancelled, as `CancellationTable.is_cancelled` does; None
             if unknown.
         on_progress: Progress callback; called in the caller's thread.
 
@@ -711,7 +711,7 @@ class _Look(Reader):
             timers = total(dues, part.entries)
             by_due = by_stretch(dues, part.entries, self._horizon, known)
         if drawn and is_cancelled is not None:
-            dead = [
+            found = [
                 [one for one in entry if one.envelope is not None and is_cancelled(one.envelope)] for entry in drawn
             ]
             cancelled = total(_dues(found), part.entries)
