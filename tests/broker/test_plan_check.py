@@ -36,7 +36,7 @@ from timewheel.errors import NothingToSample, NotOfThisPlan
 from timewheel.inspect.profile import profile_of
 from timewheel.producers import DelayedProducer
 from timewheel.provision.provisioning import ensure
-from timewheel.spark_planner import job
+from timewheel.spark_planner.choice import choose
 from timewheel.spark_planner.choice.candidates import candidate_plans
 from timewheel.spark_planner.summary.cells import Cells
 from timewheel.spark_planner.summary.statistic import Statistic
@@ -221,7 +221,7 @@ def test_growth_over_logged_checks_gives_the_date_and_the_change(
 ) -> None:
     """A fifth more a week, over five weeks."""
     assert SparkSession.getActiveSession() is spark, "the command takes the one that is there"
-    monkeypatch.setattr(job, "candidate_plans", some_candidates)
+    monkeypatch.setattr(choose, "candidate_plans", some_candidates)
     log = tmp_path / "checks.jsonl"
     now = live.checked(samples=1_500).line()
     assert now.per_second is not None

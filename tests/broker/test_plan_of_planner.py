@@ -30,7 +30,7 @@ from timewheel.core.topology import topology
 from timewheel.inspect.profile import profile_of
 from timewheel.producers import DelayedProducer, Timer
 from timewheel.relay import Relay
-from timewheel.spark_planner import job
+from timewheel.spark_planner.choice import choose
 from timewheel.spark_planner.choice.candidates import candidate_plans
 from timewheel.testing import eventually
 
@@ -78,7 +78,7 @@ def planned(spark: SparkSession, pulsar_broker: Broker, tmp_path_factory: pytest
         "-o", str(file), "--json",
     ]  # fmt: skip
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(job, "candidate_plans", some_candidates)
+        patch.setattr(choose, "candidate_plans", some_candidates)
         done = CliRunner().invoke(app, arguments)
     assert done.exit_code == 0, done.output
     well(timewheel("topics", "ensure", str(file), "--admin-url", pulsar_broker.admin_url))
