@@ -29,7 +29,7 @@ from timewheel.core.topology import topology
 from timewheel.inspect.doctor import Finding, Kind, Seen, Severity, Unread, inspect_topic, verdict_on
 from timewheel.inspect.doctor.checks.cursors import DELAYS_OFF, STARVED, STARVES_OTHERS
 from timewheel.inspect.doctor.checks.storage import QUOTA_BLOCKS, QUOTA_DROPS, SUBSCRIPTIONS_EXPIRE
-from timewheel.inspect.doctor.seen import OPTIONAL, Asking, SeenTopic, Source
+from timewheel.inspect.doctor.seen import OPTIONAL, Asking, SeenTopic, Source, error_kind, note_kind, warning_kind
 from timewheel.inspect.doctor.settings import broker_command, in_force, number
 from timewheel.provision.foreign_settings import set_delayed_delivery
 from timewheel.provision.provision_steps import policy_steps
@@ -116,103 +116,99 @@ def facts_about(admin: AdminClient, plan: Plan, *, target: str) -> Facts:
     )
 
 
-_error = partial(Kind, severity=Severity.ERROR)
-_warning = partial(Kind, severity=Severity.WARNING)
-_note = partial(Kind, severity=Severity.INFO)
-
-NO_INTAKE = _error(
+NO_INTAKE = error_kind(
     slug="plan-without-intake",
     why="Copies come in by a topic beside the plan's intake, and this plan has none.",
     do='Write intake = true and relay = "service" into the plan.',
 )
-NOT_SHARED = _error(
+NOT_SHARED = error_kind(
     slug="subscription-in-order",
     why="Brokers delay nothing for Exclusive and Failover subscriptions, and only their consumer can acknowledge.",
     do="Make it Shared, or remove it.",
 )
-TYPE_UNKNOWN = _warning(
+TYPE_UNKNOWN = warning_kind(
     slug="subscription-unused",
     why="No consumer is connected, so its type is not known; an Exclusive or Failover one would stop the shadow.",
     do="See that its consumers are Shared or Key_Shared.",
 )
-KEY_SHARED = _note(
+KEY_SHARED = note_kind(
     slug="subscription-by-key",
     why="The shadow joins such a subscription for moments only: the keys assigned to it then wait up to 0.2 s.",
     do="Nothing, or make it Shared.",
 )
-OTHER_SUBSCRIPTIONS = _error(
+OTHER_SUBSCRIPTIONS = error_kind(
     slug="subscriptions-differ",
     why="A moved timer must be pending on every subscription, and its copy reaches each: the plan must name them all.",
     do="Write the topic's subscriptions into the plan, or remove unused ones.",
 )
-OTHER_PARTITIONS = _error(
+OTHER_PARTITIONS = error_kind(
     slug="partitions-differ",
     why="Partition i of the topic is shadowed by partition i of the plan's own topics.",
     do="Write the topic's partitions into the plan; 0: it is not partitioned.",
 )
-OWN_TOPIC = _error(
+OWN_TOPIC = error_kind(
     slug="topic-of-timewheel",
     why="A shadow of a topic that timewheel itself routes to would take its timers in a circle.",
     do="Shadow the topic that consumers read.",
 )
-ENDED = _error(
+ENDED = error_kind(
     slug="topic-ended",
     why="Nothing can be sent to a terminated topic, so moved timers could not come back.",
     do="Let it be drained as it is.",
 )
-REPLICATED = _error(
+REPLICATED = error_kind(
     slug="topic-replicated",
     why="A copy would be replicated as well as its original, and every cluster's shadow would make one.",
     do="Take the topic out of geo-replication.",
 )
-COMPACTED = _error(
+COMPACTED = error_kind(
     slug="topic-compacted",
     why="A compacted topic keeps the last message of each key, which a copy would become.",
     do="End compaction of the topic.",
 )
-TTL_BELOW_DELAYS = _error(
+TTL_BELOW_DELAYS = error_kind(
     slug="ttl-below-delays",
     why="The TTL drops messages before they are due; copies have a later publish time, and would be delivered.",
     do="Set the topic's own TTL to 0.",
 )
-TTL_BELOW_STAY = _error(
+TTL_BELOW_STAY = error_kind(
     slug="ttl-below-stay",
     why="Copies wait in the topic for longer than the TTL, which silently drops them.",
     do="Set the topic's own TTL to 0.",
 )
-DELAY_BOUND = _error(
+DELAY_BOUND = error_kind(
     slug="delay-bound",
     why="The broker refuses a message that is delayed for longer than its bound, and copies come back with such a "
     "delay.",
     do="Raise or remove the bound for the topic.",
 )
-FEW_PRODUCERS = _error(
+FEW_PRODUCERS = error_kind(
     slug="producers-bounded",
     why="Each holding topic's relay has a producer of its own in the due topic, and the bound has no room for them.",
     do="Raise or remove the bound.",
 )
-FEW_CONSUMERS = _error(
+FEW_CONSUMERS = error_kind(
     slug="consumers-bounded",
     why="A shadow reads the topic, and joins each subscription to acknowledge there: the bound has no room for it.",
     do="Raise or remove the bound.",
 )
-STILL_OVER = _error(
+STILL_OVER = error_kind(
     slug="still-over-limit",
     why="This shadow would leave more gaps than the broker keeps, so that a reload still delivers handled messages "
     "again.",
     do="Take the named window; if none suffices, more partitions or a higher limit.",
 )
-STAYS = _warning(
+STAYS = warning_kind(
     slug="some-stay",
     why="Timers that cannot be moved wait in the topic until they are due, and keep their gaps.",
     do="Nothing if they are few; else change how they are sent.",
 )
-SETS_POLICIES = _note(
+SETS_POLICIES = note_kind(
     slug="policies-set",
     why="A start sets policies on the topic itself, so that no waiting timer is dropped, and no hop counts twice.",
     do="Nothing. They stay after an abort; remove them then, if you like.",
 )
-DEDUPLICATES = _warning(
+DEDUPLICATES = warning_kind(
     slug="deduplication-begins",
     why="With deduplication a broker drops a repeated sequence id, and the C++ client (of Python, Node.js, ...) can "
     "repeat one. A producer that batches and also delays may lose messages without a delay at any time. Any other may "
@@ -220,12 +216,12 @@ DEDUPLICATES = _warning(
     do="Nothing if none batches and delays (Python's do not batch unless told to), and that rare loss at a producer's "
     "start can be borne. Else change that producer alone: no batching; initial_sequence_id = 1 if it has no name.",
 )
-UNSEEN = _error(
+UNSEEN = error_kind(
     slug="not-seen",
     why="Unread settings may forbid a shadow.",
     do="Use a role that may read it.",
 )
-UNSEEN_OF_BROKER = _note(
+UNSEEN_OF_BROKER = note_kind(
     slug="not-seen-of-broker",
     why="Of the broker only the defaults of its version are known.",
     do="Use a superuser's role if the broker's settings were changed.",
@@ -292,15 +288,15 @@ def findings_on(
 def _of_plan(facts: Facts) -> Iterator[Finding]:
     plan, target = facts.plan, facts.seen.target
     if not plan.intake:
-        yield _finding(NO_INTAKE, target, "intake is not set", f"write intake = true into {target}")
+        yield NO_INTAKE.at(target, read="intake is not set", cure=f"write intake = true into {target}")
     if OWN_INFIX in plan.due_topic.rsplit("/", 1)[-1]:
-        yield _finding(
-            OWN_TOPIC, plan.due_topic, "its name has the form of timewheel's own topics", "name another topic"
+        yield OWN_TOPIC.at(
+            plan.due_topic, read="its name has the form of timewheel's own topics", cure="name another topic"
         )
     if facts.partitions != plan.partitions:
         has = f"it has {facts.partitions} partitions" if facts.partitions else "it is not partitioned"
         cure = f"write partitions = {facts.partitions} into {target}"
-        yield _finding(OTHER_PARTITIONS, plan.due_topic, f"{has}; the plan says {plan.partitions}", cure)
+        yield OTHER_PARTITIONS.at(plan.due_topic, read=f"{has}; the plan says {plan.partitions}", cure=cure)
 
 
 def _of_subscriptions(facts: Facts) -> Iterator[Finding]:
@@ -312,24 +308,24 @@ def _of_subscriptions(facts: Facts) -> Iterator[Finding]:
         said += [f"the topic has no {', '.join(lacking)}"] if lacking else []
         names = json.dumps([*types], ensure_ascii=False)  # as a plan file writes it, too
         cure = f"write subscriptions = {names} into {facts.seen.target}"
-        yield _finding(OTHER_SUBSCRIPTIONS, topic, "; ".join(said), cure)
+        yield OTHER_SUBSCRIPTIONS.at(topic, read="; ".join(said), cure=cure)
     for name, kinds in types.items():
         if kinds & IN_ORDER_TYPES:
             read = f"subscription {name} is {', '.join(sorted(kinds & IN_ORDER_TYPES))}"
             cure = f"subscribe as Shared, or: {pulsar_admin('topics', 'unsubscribe', topic, '-s', name)}"
-            yield _finding(NOT_SHARED, topic, read, cure)
+            yield NOT_SHARED.at(topic, read=read, cure=cure)
         elif kinds == {_UNKNOWN}:
-            yield _finding(
-                TYPE_UNKNOWN, topic, f"no consumer is connected to subscription {name}", "start its consumers"
+            yield TYPE_UNKNOWN.at(
+                topic, read=f"no consumer is connected to subscription {name}", cure="start its consumers"
             )
         elif "Key_Shared" in kinds:
-            yield _finding(KEY_SHARED, topic, f"subscription {name} is Key_Shared", "nothing must be done")
+            yield KEY_SHARED.at(topic, read=f"subscription {name} is Key_Shared", cure="nothing must be done")
 
 
 def _of_topic(facts: Facts) -> Iterator[Finding]:
     topic = facts.topic
     if any(part.state == TERMINATED for part in facts.parts.values()):
-        yield _finding(ENDED, topic.name, "its state is Terminated", "shadow the topic that followed it")
+        yield ENDED.at(topic.name, read="its state is Terminated", cure="shadow the topic that followed it")
     policies = facts.seen.namespaces.get(topic.namespace)
     clusters = facts.replicated_to
     place = "set on the topic"
@@ -338,14 +334,14 @@ def _of_topic(facts: Facts) -> Iterator[Finding]:
     if clusters is not None and len(clusters) > 1:
         read = f"it is replicated to {', '.join(clusters)}, {place}"
         cure = pulsar_admin("topicPolicies", "set-replication-clusters", topic.name, "-c", clusters[0])
-        yield _finding(REPLICATED, topic.name, read, cure)
+        yield REPLICATED.at(topic.name, read=read, cure=cure)
     if facts.compaction_bytes:
         read = f"compactionThreshold is {facts.compaction_bytes:,} bytes"
         cure = pulsar_admin("topicPolicies", "set-compaction-threshold", topic.name, "-t", 0)
-        yield _finding(COMPACTED, topic.name, read, cure)
+        yield COMPACTED.at(topic.name, read=read, cure=cure)
     elif any(COMPACTION_CURSOR in part.cursors for part in facts.parts.values()):
         cure = pulsar_admin("topics", "unsubscribe", topic.name, "-s", COMPACTION_CURSOR)
-        yield _finding(COMPACTED, topic.name, f"it was compacted: it has a cursor {COMPACTION_CURSOR}", cure)
+        yield COMPACTED.at(topic.name, read=f"it was compacted: it has a cursor {COMPACTION_CURSOR}", cure=cure)
 
 
 def _of_times(facts: Facts, longest_ms: int | None) -> Iterator[Finding]:
@@ -357,16 +353,16 @@ def _of_times(facts: Facts, longest_ms: int | None) -> Iterator[Finding]:
         cure = pulsar_admin("topicPolicies", "set-message-ttl", topic.name, "-t", 0)
         if longest_ms is not None and ttl_ms < longest_ms:
             said = f"{read}; the longest delay seen is {span(longest_ms)}"
-            yield _finding(TTL_BELOW_DELAYS, topic.name, said, cure)
+            yield TTL_BELOW_DELAYS.at(topic.name, read=said, cure=cure)
         elif ttl_ms <= stay_ms:
             said = f"{read}; copies wait up to {spelled(stay_ms)}"
-            yield _finding(TTL_BELOW_STAY, topic.name, said, cure)
+            yield TTL_BELOW_STAY.at(topic.name, read=said, cure=cure)
     delays = in_force(facts.seen, topic, DELAYED_DELIVERY)
-    if delays is not None and 0 < delays.value.max_delay_ms < stay_ms:
+    if delays is not None and delays.value.refuses(stay_ms):
         read = f"the longest delay is {format_duration(delays.value.max_delay_ms)}, {delays.where}"
         read += f"; copies come back with up to {spelled(stay_ms)}"
         cure = set_delayed_delivery(topic.name, delays.value)
-        yield _finding(DELAY_BOUND, topic.name, read, cure)
+        yield DELAY_BOUND.at(topic.name, read=read, cure=cure)
 
 
 def _of_clients(facts: Facts) -> Iterator[Finding]:
@@ -396,14 +392,14 @@ def _bounded(facts: Facts, kind: Kind, setting: str, connected: int, needed: int
         cure = broker_command(facts.seen, setting, 0)
         if of_namespace:
             cure = pulsar_admin("namespaces", f"remove-{words.replace('_', '-')}", namespace)
-        yield _finding(kind, facts.topic.name, read, cure)
+        yield kind.at(facts.topic.name, read=read, cure=cure)
 
 
 def _of_excess(facts: Facts, excess: Excess | None) -> Iterator[Finding]:
     if excess is not None:
         cure = excess.cure_in(facts.seen.target)
         higher = broker_command(facts.seen, "managedLedgerMaxUnackedRangesToPersist", 2 * excess.gaps_after)
-        yield _finding(STILL_OVER, excess.topic, excess.read, cure or f"give the topic more partitions; or {higher}")
+        yield STILL_OVER.at(excess.topic, read=excess.read, cure=cure or f"give the topic more partitions; or {higher}")
 
 
 def _of_stays(facts: Facts, stays: Mapping[str, int]) -> Iterator[Finding]:
@@ -412,7 +408,7 @@ def _of_stays(facts: Facts, stays: Mapping[str, int]) -> Iterator[Finding]:
         cure = STAYS.do
         if decision == MoveDecision.BEYOND.value and facts.plan.max_delay_ms < MAX_DURATION_MS:
             cure = f"raise max_delay in {facts.seen.target}, to {format_duration(MAX_DURATION_MS)} at most"
-        yield _finding(STAYS, facts.topic.name, read, cure)
+        yield STAYS.at(facts.topic.name, read=read, cure=cure)
 
 
 def _of_policies(facts: Facts) -> Iterator[Finding]:
@@ -424,7 +420,7 @@ def _of_policies(facts: Facts) -> Iterator[Finding]:
     if steps := policy_steps(spec, topic.state.policies):
         lists = timewheel_command("topics", "ensure", facts.seen.target, "--dry-run")
         cure = f"nothing must be done; {lists} lists all that is made"
-        yield _finding(SETS_POLICIES, topic.name, ", ".join(map(str, steps)), cure)
+        yield SETS_POLICIES.at(topic.name, read=", ".join(map(str, steps)), cure=cure)
     deduplication = in_force(facts.seen, topic, DEDUPLICATION)
     if deduplication is None or not deduplication.value:
         where = "" if deduplication is None else f", {deduplication.where}"
@@ -433,13 +429,9 @@ def _of_policies(facts: Facts) -> Iterator[Finding]:
             names = ", ".join(f"{name} ({client})" for name, client in such[:MAX_NAMED])
             more = f", and {len(such) - MAX_NAMED} more" if such[MAX_NAMED:] else ""
             read = f"deduplication is off{where}; of the producers that are connected it concerns {names}{more}"
-            yield _finding(DEDUPLICATES, topic.name, read, DEDUPLICATES.do)
+            yield DEDUPLICATES.at(topic.name, read=read, cure=DEDUPLICATES.do)
 
 
 def _of_unread(one: Unread) -> Finding:
     kind = UNSEEN_OF_BROKER if one.source in OPTIONAL else UNSEEN
-    return _finding(kind, one.subject, f"{one.source.value}: {one.reason}", f"it takes {right_to(one.source)}")
-
-
-def _finding(kind: Kind, subject: str, read: str, cure: str) -> Finding:
-    return Finding(kind=kind, subject=subject, read=read, cure=cure)
+    return kind.at(one.subject, read=f"{one.source.value}: {one.reason}", cure=f"it takes {right_to(one.source)}")
