@@ -430,12 +430,13 @@ def test_gaps_beside_a_shadow_advise_no_second_one_and_tell_its_originals_apart(
 
         def seen() -> dict[str, Any]:
             (found,) = json.loads(timewheel("gaps", *options, "--json").stdout)["subscriptions"]
+            assert found["gaps"] == NEAR, "each near one begins a gap"
+            # The originals are acknowledged only after their copies are stored.
+            assert found["again_messages"] == found["again_entries"] == 2 * 88 + 1 + FAR - NEAR
             return dict(found)
 
-        eventually(lambda: seen()["gaps"] == NEAR, 60, message="each near one begins a gap")
-        found = seen()
+        found = eventually(seen, 60)
         assert found["shadow"] == "shadowing"
-        assert found["again_messages"] == found["again_entries"] == 2 * 88 + 1 + FAR - NEAR
         assert found["again_originals"] == 88 + FAR - NEAR
 
         text = timewheel("gaps", *options).stdout
