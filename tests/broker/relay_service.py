@@ -20,6 +20,8 @@ from timewheel.testing import Broker, eventually
 from timewheel.testing.ports import free_ports, is_free
 
 START_TIMEOUT_S = 90.0
+LOG_SHOWN = 20_000
+"""Characters of a service's log that a failed test shows."""
 
 
 def _port_with_room_behind_it() -> int:
@@ -70,6 +72,8 @@ class RelayProcess:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.kill()
+        if error is not None:
+            error.add_note(self.log.read_text()[-LOG_SHOWN:])
 
     def ask(self, path: str) -> httpx.Response:
         """One of its pages."""
