@@ -56,21 +56,13 @@ class Cursor:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Part:
-    """A partition, or a topic without partitions.
+    """A partition, or a topic without partitions."""
 
-    Args:
-        name: Full name, with the partition's suffix.
-        at_ms: Time of the read, UTC milliseconds.
-        runs: Entries of each ledger, in order; empty ledgers are left out.
-        first_stored_ms: Publish time of the first stored entry; None if the partition is empty.
-        cursors: Cursors of the plan's subscriptions (of the relay's, for a holding topic).
-    """
-
-    name: str
-    at_ms: int
-    runs: tuple[Run, ...]
-    first_stored_ms: int | None
-    cursors: Mapping[str, Cursor]
+    name: str  # full name, with the partition's suffix
+    at_ms: int  # time of the read, UTC milliseconds
+    runs: tuple[Run, ...]  # entries of each ledger, in order; empty ledgers are left out
+    first_stored_ms: int | None  # publish time of the first stored entry; None if the partition is empty
+    cursors: Mapping[str, Cursor]  # cursors of the plan's subscriptions (of the relay's, for a holding topic)
 
     @property
     def entries(self) -> int:
@@ -95,28 +87,18 @@ class PlanTopic:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredTimer:
-    """A message stored in a topic of the plan.
+    """A message stored in a topic of the plan."""
 
-    Args:
-        place: Place of the entry; messages of a batch share it.
-        stored_ms: Publish time of the entry, UTC milliseconds.
-        entered_ms: Time at which a producer accepted the timer, or the nominal time of its last hop; ``stored_ms``
-            without an envelope.
-        due_ms: Due time; not before ``entered_ms``.
-        size_bytes: Size of the payload.
-        key: Partition key.
-        hops: Number of moves by relays; None without an envelope.
-        envelope: The stored envelope; None without an envelope.
-    """
-
-    place: Place
-    stored_ms: int
+    place: Place  # place of the entry; messages of a batch share it
+    stored_ms: int  # publish time of the entry, UTC milliseconds
+    # time at which a producer accepted the timer, or the nominal time of its last hop; `stored_ms` without an
+    # envelope
     entered_ms: int
-    due_ms: int
-    size_bytes: int
-    key: str | None
-    hops: int | None
-    envelope: Envelope | None = None
+    due_ms: int  # due time; not before `entered_ms`
+    size_bytes: int  # size of the payload
+    key: str | None  # partition key
+    hops: int | None  # number of moves by relays; None without an envelope
+    envelope: Envelope | None = None  # the stored envelope; None without an envelope
 
     @property
     def is_first(self) -> bool:

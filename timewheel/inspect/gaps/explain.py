@@ -162,41 +162,24 @@ class Holder:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Explained:
-    """Explanation of a subscription's gaps.
+    """Explanation of a subscription's gaps."""
 
-    Args:
-        at_ms: Time of the read, UTC milliseconds.
-        whole: The topic as a plan would name it: for a partition, its partitioned topic.
-        shadow: Desired state of the topic's shadow; None without a shadow.
-        gaps: Gaps of the subscription.
-        holes: Number of runs of open entries before gaps.
-        inspected: Number of sampled holes whose drawn entry was read.
-        unreadable: Number of sampled holes whose drawn entry exists but could not be read.
-        shares: Causes, the greatest share first; empty without gaps.
-        hottest_key: The most frequent key among ready entries in holes; empty if no key stands out.
-        hottest_share: The key's share of those entries.
-        oldest_ms: Publish time of the oldest ready entry that was read, UTC milliseconds; None if none was read.
-        delayed: Number of delayed entries among those read.
-        first_due_ms: Due time of the first of the delayed entries, UTC milliseconds; None if none was read.
-        holders: Connected consumers, those with the most messages in flight first.
-        figures: Figures of a sample of the topic; None if it could not be sampled.
-    """
-
-    at_ms: int
-    whole: str
-    shadow: str | None
-    gaps: SubscriptionGaps
-    holes: int
-    inspected: int
-    unreadable: int
-    shares: tuple[Share, ...]
-    hottest_key: str
-    hottest_share: float
+    at_ms: int  # time of the read, UTC milliseconds
+    whole: str  # the topic as a plan would name it: for a partition, its partitioned topic
+    shadow: str | None  # desired state of the topic's shadow; None without a shadow
+    gaps: SubscriptionGaps  # gaps of the subscription
+    holes: int  # number of runs of open entries before gaps
+    inspected: int  # number of sampled holes whose drawn entry was read
+    unreadable: int  # number of sampled holes whose drawn entry exists but could not be read
+    shares: tuple[Share, ...]  # causes, the greatest share first; empty without gaps
+    hottest_key: str  # the most frequent key among ready entries in holes; empty if no key stands out
+    hottest_share: float  # the key's share of those entries
+    # publish time of the oldest ready entry that was read, UTC milliseconds; None if none was read
     oldest_ms: int | None
-    delayed: int
-    first_due_ms: int | None
-    holders: tuple[Holder, ...]
-    figures: SampleFigures | None
+    delayed: int  # number of delayed entries among those read
+    first_due_ms: int | None  # due time of the first of the delayed entries, UTC milliseconds; None if none was read
+    holders: tuple[Holder, ...]  # connected consumers, those with the most messages in flight first
+    figures: SampleFigures | None  # figures of a sample of the topic; None if it could not be sampled
 
 
 def explain(

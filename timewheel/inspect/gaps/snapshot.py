@@ -560,19 +560,13 @@ MAX_READ = 2_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgainMessages:
-    """Messages that a reload would deliver again.
+    """Messages that a reload would deliver again."""
 
-    Args:
-        messages: Number of messages.
-        error: Error of `messages` at 95 %; 0 if all entries were read.
-        read: Entries read.
-        originals: Messages among these that a shadow has moved and that are not due yet: only a shadow acknowledges a
-            message before it is due, and it acknowledges these messages again before a consumer gets them.
-    """
-
-    messages: int
-    error: int
-    read: int
+    messages: int  # number of messages
+    error: int  # error of `messages` at 95 %; 0 if all entries were read
+    read: int  # entries read
+    # messages among these that a shadow has moved and that are not due yet: only a shadow acknowledges a message
+    # before it is due, and it acknowledges these messages again before a consumer gets them
     originals: int = 0
 
 

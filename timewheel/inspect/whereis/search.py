@@ -71,17 +71,11 @@ class Seen:
 
 @dataclass(frozen=True, slots=True)
 class Partition:
-    """Contents of a partition: entries by number, through all its ledgers.
+    """Contents of a partition: entries by number, through all its ledgers."""
 
-    Args:
-        name: Full name.
-        stats: Internal stats at the moment of the read.
-        stored: All stored entries.
-    """
-
-    name: str
-    stats: InternalStats
-    stored: Entries
+    name: str  # full name
+    stats: InternalStats  # internal stats at the moment of the read
+    stored: Entries  # all stored entries
 
     @property
     def entries(self) -> int:
@@ -350,19 +344,12 @@ CLOSE_MS = 1_000
 
 
 class Mark(NamedTuple):
-    """An entry that was read and helps to guess.
+    """An entry that was read and helps to guess."""
 
-    Args:
-        number: Number of the entry.
-        entered_ms: Time at which a timer in it entered the topic.
-        sent_ms: Send time from the timer's id; 0 if the id has none.
-        ahead: Distance to the wanted entry, by the counter in the ids; 0 if unknown.
-    """
-
-    number: int
-    entered_ms: int
-    sent_ms: int = 0
-    ahead: int = 0
+    number: int  # number of the entry
+    entered_ms: int  # time at which a timer in it entered the topic
+    sent_ms: int = 0  # send time from the timer's id; 0 if the id has none
+    ahead: int = 0  # distance to the wanted entry, by the counter in the ids; 0 if unknown
 
 
 @dataclass(slots=True)
