@@ -114,9 +114,7 @@ OF_SHADOW = [(slug, change) for slug, change in shadow.CASES if slug != "topic-o
 
 
 @pytest.mark.parametrize(
-    "change",
-    [change for _, change in OF_SHADOW],
-    ids=[f"{slug}-{n}" for n, (slug, _) in enumerate(OF_SHADOW)],
+    "change", [change for _, change in OF_SHADOW], ids=[f"{slug}-{n}" for n, (slug, _) in enumerate(OF_SHADOW)]
 )
 def test_every_cure_of_a_shadow_keeps_names_whole(change: shadow.Change) -> None:
     excess = replace(shadow.EXCESS, cure=with_window(shadow.PLAN, 10 * MINUTE_MS))

@@ -63,13 +63,7 @@ def entry(publish_ms: int, delay_ms: int = 0, **facts: Any) -> SampledEntry:
 
 def a_sample(*entries: SampledEntry, population: int, unread: int = 0) -> Sample:
     return Sample(
-        topic=TOPIC,
-        partitions=4,
-        population=population,
-        seed=7,
-        sampled_at_ms=1_000,
-        entries=entries,
-        unread=unread,
+        topic=TOPIC, partitions=4, population=population, seed=7, sampled_at_ms=1_000, entries=entries, unread=unread
     )
 
 

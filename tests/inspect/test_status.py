@@ -365,11 +365,7 @@ def test_a_status_with_all_of_it() -> None:
 
 @pytest.mark.parametrize(
     ("after", "missing", "unseen"),
-    [
-        (f"{TIER}/partitions", 1, 0),
-        (f"{TIER}-partition-0/internalStats", 0, 1),
-        (f"{TIER}-partition-0/stats", 0, 0),
-    ],
+    [(f"{TIER}/partitions", 1, 0), (f"{TIER}-partition-0/internalStats", 0, 1), (f"{TIER}-partition-0/stats", 0, 0)],
 )
 def test_a_status_says_what_it_did_not_see(after: str, missing: int, unseen: int) -> None:
     found = status(after)

@@ -24,21 +24,15 @@ from timewheel.broker.admin.entries import StoredEntry
 from timewheel.broker.admin.stats import is_users
 from timewheel.core.broker_profile import BrokerProfile
 from timewheel.core.envelope import NUDGE_PROPERTY, PROBE_PROPERTY, TIMER_PROPERTY, Envelope
-from timewheel.core.errors import (
-    AdminDenied,
-    AdminError,
-    AdminMissing,
-    AdminUnreachable,
-    EnvelopeError,
-)
+from timewheel.core.errors import AdminDenied, AdminError, AdminUnreachable, EnvelopeError
 from timewheel.core.extras import need_extras
 from timewheel.core.history_span import shows_full
 from timewheel.core.ids import is_native_id
 from timewheel.core.names import parts_of
-from timewheel.inspect.entries import Entries, Place, Run, ledger_runs
+from timewheel.inspect.entries import Entries, Place, ledger_runs
 from timewheel.inspect.errors import NothingToSample
 from timewheel.inspect.missing_topics import no_such_topic, shadow_of
-from timewheel.inspect.reader import ProgressCallback, each, no_report
+from timewheel.inspect.reader import ProgressCallback, each, no_report, used_parts
 
 DEFAULT_SAMPLES = 10_000
 """The error of any share of the delays is then at most 1.4 percentage points, in 95 of 100 samples."""
@@ -169,16 +163,10 @@ def _stored(admin: AdminClient, topic: str) -> tuple[int, Entries]:
     partitions = admin.topics.partitions(topic)
     if partitions is None:
         raise NothingToSample(topic, no_such_topic(admin, topic))
-    runs: list[tuple[str, Run]] = []
-    for name in parts_of(topic, partitions):
-        try:
-            ledgers = admin.topics.internal_stats(name).ledgers
-        except AdminMissing:
-            if not partitions:
-                raise NothingToSample(topic, no_such_topic(admin, topic)) from None
-            continue  # brokers create a partition at its first use
-        runs += ((name, run) for run in ledger_runs(ledgers))
-    return partitions, Entries(runs)
+    parts = dict(used_parts(parts_of(topic, partitions), admin.topics.internal_stats))
+    if not parts and not partitions:
+        raise NothingToSample(topic, no_such_topic(admin, topic))
+    return partitions, Entries((name, run) for name, stats in parts.items() for run in ledger_runs(stats.ledgers))
 
 
 def inspect(
@@ -408,6 +396,12 @@ def _standard_error(values: Sequence[float], mean: float) -> float:
     return sqrt(sum((value - mean) ** 2 for value in values) / (count - 1) / count)
 
 
+def error_of_mean(values: Sequence[float], population: int) -> float:
+    """Return the error at 95 % of the mean of values that were drawn from a population without replacement."""
+    mean = sum(values) / len(values)
+    return NORMAL_95 * _standard_error(values, mean) * sqrt(1 - len(values) / population)
+
+
 def _quantile(ascending: Sequence[int], share: float) -> int:
     """Return the least value that this share of the values does not exceed."""
     return ascending[max(0, ceil(share * len(ascending)) - 1)]
@@ -435,13 +429,12 @@ def sampled_topic(admin: AdminClient, sample: Sample, profile: BrokerProfile) ->
     Raises:
         AdminError: The role may not read the topic's stats.
     """
-    found: set[str] = set()
-    for part in parts_of(sample.topic, sample.partitions):
-        try:
-            stats = admin.topics.stats(part)
-        except AdminMissing:
-            continue  # brokers create a partition at its first use
-        found |= {name for name, own in stats.subscriptions.items() if own.is_durable and is_users(name)}
+    found = {
+        name
+        for _, stats in used_parts(parts_of(sample.topic, sample.partitions), admin.topics.stats)
+        for name, own in stats.subscriptions.items()
+        if own.is_durable and is_users(name)
+    }
     return SampledTopic(profile=profile, subscriptions=tuple(sorted(found)), shadow=shadow_of(admin, sample.topic))
 
 

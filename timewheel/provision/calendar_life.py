@@ -142,11 +142,7 @@ def roll(admin: AdminClient, plan: Plan, now_ms: int, *, dry_run: bool = False) 
         key=lambda interval: (interval.end_ms, interval.name),
     )
     retired = [_retire(admin, plan, interval, now_ms, dry_run=dry_run) for interval in passed]
-    return Rolled(
-        made=made,
-        retired=(*retired, *_orphans(admin, plan)),
-        open_topics=len(intervals) - len(passed),
-    )
+    return Rolled(made=made, retired=(*retired, *_orphans(admin, plan)), open_topics=len(intervals) - len(passed))
 
 
 def _retire(admin: AdminClient, plan: Plan, interval: CalendarTopic, now_ms: int, *, dry_run: bool) -> RetiredTopic:

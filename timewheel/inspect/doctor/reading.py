@@ -387,7 +387,7 @@ class _Look:
             except AdminMissing:
                 self._namespaces[name] = None
             except AdminDenied as error:
-                self._asking.refused(Source.NAMESPACES, name, error)
+                self._asking.lost(Source.NAMESPACES, name, error.reason)
 
     def _of_plan(self, spec: TopicSpec, whole: Topology, stored: frozenset[str]) -> SeenTopic:
         holding = next((topic for topic in whole.holding if topic.name == spec.name), None)

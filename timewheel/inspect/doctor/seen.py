@@ -240,18 +240,11 @@ class Asking:
             if was_there:
                 self.lost(source, subject)
         except AdminError as error:
-            self.refused(source, subject, error)
+            self.lost(source, subject, error.reason)
         return None
 
-    def refused(self, source: Source, subject: str, error: AdminError) -> None:
-        """Record a refusal."""
-        self._note(source, subject, error.reason)
-
     def lost(self, source: Source, subject: str, reason: str = REMOVED) -> None:
-        """Record a subject that can no longer be seen: by default because it was removed."""
-        self._note(source, subject, reason)
-
-    def _note(self, source: Source, subject: str, reason: str) -> None:
+        """Record a subject that cannot be seen: by default because it was removed."""
         with self._lock:
             self._unread.setdefault((source, subject), Unread(source=source, subject=subject, reason=reason))
 

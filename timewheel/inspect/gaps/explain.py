@@ -14,6 +14,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum
+from functools import partial
 
 from timewheel.broker.admin.client import AdminClient
 from timewheel.broker.admin.entries import StoredEntry
@@ -38,8 +39,8 @@ from timewheel.inspect.gaps.gap_status import (
 )
 from timewheel.inspect.gaps.snapshot import NO_CURSOR
 from timewheel.inspect.missing_topics import no_such_topic, shadow_of
-from timewheel.inspect.reader import ProgressCallback, no_report
-from timewheel.inspect.sample import SampleFigures, figures_of, inspect, sample
+from timewheel.inspect.reader import ProgressCallback, no_report, used_parts
+from timewheel.inspect.sample import NORMAL_95, SampleFigures, figures_of, inspect, sample
 from timewheel.provision.shadow_commands import is_lone_partition, is_own, shadow_commands
 
 BY_KEY = "Key_Shared"
@@ -143,7 +144,7 @@ def _error(count: int, inspected: int, holes: int) -> float:
     if inspected >= holes:
         return 0.0
     share = (count + 2) / (inspected + 4)
-    return 1.96 * math.sqrt(share * (1 - share) / (inspected + 4))
+    return NORMAL_95 * math.sqrt(share * (1 - share) / (inspected + 4))
 
 
 DEFAULT_HOLES = 400
@@ -261,12 +262,7 @@ def _parts(admin: AdminClient, topic: str) -> dict[str, TopicStats]:
     partitions = admin.topics.partitions(topic)
     if partitions is None:
         raise NoSuchTarget(topic, no_such_topic(admin, topic))
-    found: dict[str, TopicStats] = {}
-    for part in parts_of(topic, partitions):
-        try:
-            found[part] = admin.topics.stats(part, clients=True)
-        except AdminMissing:
-            continue  # brokers create a partition at its first use
+    found = dict(used_parts(parts_of(topic, partitions), partial(admin.topics.stats, clients=True)))
     if not found:
         raise NoSuchTarget(topic, f"{no_such_topic(admin, topic)}, or nothing has used it yet")
     return found

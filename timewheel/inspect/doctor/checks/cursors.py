@@ -19,7 +19,7 @@ from timewheel.inspect.doctor.seen import (
     note_kind,
     warning_kind,
 )
-from timewheel.inspect.doctor.settings import broker_command, in_force, is_on, number
+from timewheel.inspect.doctor.settings import all_in_force, broker_command, is_on, number
 from timewheel.inspect.gaps import Level, SubscriptionGaps
 from timewheel.inspect.gaps.gap_status import PLAN_HELPS, may_need_shadow, plan_command
 from timewheel.provision.foreign_settings import set_delayed_delivery
@@ -31,9 +31,7 @@ CURES = (
     "without timewheel."
 )
 FORGETS_GAPS = error_kind(
-    slug="forgets-acknowledgements",
-    why="An unload now would deliver acknowledged messages again.",
-    do=CURES,
+    slug="forgets-acknowledgements", why="An unload now would deliver acknowledged messages again.", do=CURES
 )
 MANY_GAPS = warning_kind(
     slug="many-gaps",
@@ -218,9 +216,8 @@ NEAR_SHARE = 0.5
 
 @check(DELAYS_OFF, DELAY_TOO_LONG, TICK_DIFFERS, needs={Source.POLICIES, Source.NAMESPACES}, of_any_topic=True)
 def _delays(seen: Seen) -> Iterator[Finding]:
-    for topic in seen.topics:
-        found = in_force(seen, topic, DELAYED_DELIVERY) if topic.exists and topic.by_broker else None
-        if found is None:
+    for topic, found in all_in_force(seen, DELAYED_DELIVERY):
+        if not topic.by_broker:
             continue
         if not found.value.active:
             read = f"delayed delivery is off, {found.where}"

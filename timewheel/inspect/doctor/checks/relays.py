@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from timewheel.broker.admin.client import BrokerTime
 from timewheel.broker.admin.parts import begins_anew, relays_of
 from timewheel.broker.admin.policies import DEDUPLICATION, MAX_UNACKED_PER_CONSUMER, MAX_UNACKED_PER_SUBSCRIPTION
-from timewheel.broker.admin.stats import DELAYING_TYPES
+from timewheel.broker.admin.stats import DELAYING_TYPES, ConsumerStats
 from timewheel.core.durations import HOUR_MS, MINUTE_MS, SECOND_MS, format_duration, span, spelled
 from timewheel.core.escapes import pulsar_admin, timewheel_command
 from timewheel.core.limits import DEFAULT_MAX_HELD, HELD_SHARE
@@ -132,7 +132,7 @@ def _first_due(seen: Seen, parts: list[Part]) -> str:
 
 def _numbers(seen: Seen, tiers: list[SeenTopic]) -> Iterator[Finding]:
     for topic in tiers[:1]:  # relays read all tiers alike
-        most = max(_relays(part) for part in topic.parts)
+        most = max(len(_relays(part)) for part in topic.parts)
         if most == 1:
             read = f"one relay is connected to {topic.name}"
             yield NO_STANDBY.at(topic.name, read=read, cure=_start(seen))
@@ -154,9 +154,9 @@ def _start(seen: Seen) -> str:
     return run_command(seen.plan, seen.target)
 
 
-def _relays(part: Part) -> int:
+def _relays(part: Part) -> tuple[ConsumerStats, ...]:
     relays = part.stats.subscriptions.get(RELAY_SUBSCRIPTION)
-    return 0 if relays is None else len(relays.consumers or ())
+    return () if relays is None else relays.consumers or ()
 
 
 def _backlog(part: Part) -> int:
@@ -194,8 +194,7 @@ def _foreign_consumers(seen: Seen) -> Iterator[Finding]:
             {
                 f"{consumer.name or 'one without a name'} at {consumer.address or 'an unknown address'}"
                 for part in topic.parts
-                if (relays := part.stats.subscriptions.get(RELAY_SUBSCRIPTION)) is not None
-                for consumer in relays.consumers or ()
+                for consumer in _relays(part)
                 if not RELAY_CONSUMER.fullmatch(consumer.name)
             }
         )

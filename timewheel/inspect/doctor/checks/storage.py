@@ -24,7 +24,15 @@ from timewheel.core.durations import DAY_MS, MINUTE_MS, SECOND_MS, format_durati
 from timewheel.core.escapes import pulsar_admin
 from timewheel.core.plurals import counted
 from timewheel.inspect.doctor.seen import Finding, Seen, SeenTopic, Source, check, error_kind, note_kind, warning_kind
-from timewheel.inspect.doctor.settings import InForce, broker_command, in_force, is_on, number, of_namespace
+from timewheel.inspect.doctor.settings import (
+    InForce,
+    all_in_force,
+    broker_command,
+    in_force,
+    is_on,
+    number,
+    of_namespace,
+)
 from timewheel.provision.provision_steps import SetPolicy
 
 ONE_COPY = error_kind(
@@ -166,10 +174,10 @@ def _quotas(seen: Seen) -> Iterator[Finding]:
     if not is_on(seen.settings, "backlogQuotaCheckEnabled", default=True):
         return
     for topic in seen.topics:
-        for policy in _TYPES:
-            found = in_force(seen, topic, policy) if topic.exists else None
+        for policy in _TYPES if topic.exists and (topic.spec is not None or topic.delayed) else ():
+            found = in_force(seen, topic, policy)
             limit = None if found is None else _limit(policy, found.value)
-            if found is not None and limit is not None and (topic.spec is not None or topic.delayed):
+            if found is not None and limit is not None:
                 yield _finding(seen, topic, policy, found, limit)
 
 
@@ -236,9 +244,8 @@ SUBSCRIPTIONS_EXPIRE = error_kind(
 
 @check(TTL_TOO_SHORT, TTL_BEYOND_STAY, TTL_OVER_DELAYS, needs={Source.POLICIES, Source.NAMESPACES}, of_any_topic=True)
 def _ttl(seen: Seen) -> Iterator[Finding]:
-    for topic in seen.topics:
-        found = in_force(seen, topic, MESSAGE_TTL_S) if topic.exists else None
-        if found is None or found.value <= 0:
+    for topic, found in all_in_force(seen, MESSAGE_TTL_S):
+        if found.value <= 0:
             continue
         read = f"messageTTL is {format_duration(found.value * SECOND_MS)}, {found.where}"
         cure = pulsar_admin("topicPolicies", "set-message-ttl", topic.name, "-t", 0)
@@ -301,10 +308,7 @@ KEEP_OPTIONS = (
 
 @check(KEPT_FOR_EVER, NOBODY_SUBSCRIBED, needs={Source.POLICIES, Source.NAMESPACES, Source.TOPICS}, of_any_topic=True)
 def _retention(seen: Seen) -> Iterator[Finding]:
-    for topic in seen.topics:
-        found = in_force(seen, topic, RETENTION) if topic.exists else None
-        if found is None:
-            continue
+    for topic, found in all_in_force(seen, RETENTION):
         is_endless = found.value == Retention(time_min=UNLIMITED, size_mb=UNLIMITED)
         read = f"retention is {_text(found.value)}, {found.where}"
         if topic.spec is not None and is_endless:
@@ -324,9 +328,8 @@ def _text(retention: Retention) -> str:
 
 @check(REMOVED_WHEN_CAUGHT_UP, needs={Source.POLICIES, Source.NAMESPACES}, of_any_topic=True)
 def _inactive(seen: Seen) -> Iterator[Finding]:
-    for topic in seen.topics:
-        found = in_force(seen, topic, INACTIVE_TOPIC) if topic.exists else None
-        if found is None or not found.value.delete or found.value.mode != "delete_when_subscriptions_caught_up":
+    for topic, found in all_in_force(seen, INACTIVE_TOPIC):
+        if not found.value.delete or found.value.mode != "delete_when_subscriptions_caught_up":
             continue
         keep = SetPolicy(topic=topic.name, policy=INACTIVE_TOPIC, value=KEEP_INACTIVE)
         yield REMOVED_WHEN_CAUGHT_UP.at(
