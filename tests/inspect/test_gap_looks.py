@@ -18,6 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
+from tests.support.broker_stats import cursor_stats, internal_json
 from tests.support.forgetting import redelivered_exactly
 from tests.support.screen import lines_of
 from timewheel.broker.admin.client import AdminClient
@@ -78,16 +79,8 @@ def cursor(acknowledged: list[bool], *, state: str = "Open", cursor_ledger: int 
         if inside and first is None:
             first = number
     mark = EntryPosition(*at[hole - 1]) if hole else EntryPosition(FIRST_LEDGER, -1)
-    return CursorStats(
-        mark_delete=mark,
-        read=mark,
-        gap_count=len(texts),
-        entries_since_mark_delete=0,
-        consumed=0,
-        cursor_ledger=cursor_ledger,
-        state=state,
-        acked_text=f"[{','.join(texts)}]",
-    )
+    acked_text = f"[{','.join(texts)}]"
+    return cursor_stats(mark, gap_count=len(texts), cursor_ledger=cursor_ledger, state=state, acked_text=acked_text)
 
 
 @pytest.mark.parametrize("version", ["4.0", "4.2", "5.0"])
@@ -185,31 +178,13 @@ def stats(gaps: int = 0, **more: Any) -> dict[str, Any]:
 def internal() -> dict[str, Any]:
     """A topic whose subscription has acknowledged every other of 28 entries."""
     own = cursor(ALTERNATING)
-    return {
-        "numberOfEntries": 28,
-        "entriesAddedCounter": 28,
-        "totalSize": 280,
-        "lastConfirmedEntry": "109:6",
-        "state": "LedgerOpened",
-        "currentLedgerEntries": 7,
-        "currentLedgerSize": 70,
-        "ledgers": [
-            {"ledgerId": ledger.ledger_id, "entries": ledger.entries, "size": ledger.size_bytes}
-            for ledger in ledgers(28)
-        ],
-        "cursors": {
-            "s": {
-                "markDeletePosition": f"{own.mark_delete.ledger}:{own.mark_delete.entry}",
-                "readPosition": "109:6",
-                "totalNonContiguousDeletedMessagesRange": own.gap_count,
-                "numberOfEntriesSinceFirstNotAckedMessage": 28,
-                "messagesConsumedCounter": 14,
-                "cursorLedger": 7,
-                "state": "Open",
-                "individuallyDeletedMessages": own.acked_text,
-            }
-        },
-    }
+    stored = {
+        "markDeletePosition": own.mark_delete.text, "readPosition": "109:6", "cursorLedger": 7, "state": "Open",
+        "totalNonContiguousDeletedMessagesRange": own.gap_count, "numberOfEntriesSinceFirstNotAckedMessage": 28,
+        "messagesConsumedCounter": 14, "individuallyDeletedMessages": own.acked_text,
+    }  # fmt: skip
+    every = [(ledger.ledger_id, ledger.entries, ledger.size_bytes) for ledger in ledgers(28)]
+    return internal_json(every, numberOfEntries=28, lastConfirmedEntry="109:6", cursors={"s": stored})
 
 
 def gap_status(gaps: int, **facts: Any) -> GapStatus:

@@ -18,6 +18,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.support.broker_stats import internal_json
 from timewheel.broker.admin.client import AdminClient
 from timewheel.broker.admin.entries import BatchedMessage, BatchGarbled, StoredEntry, messages_of_batch
 from timewheel.broker.admin.topics import MAX_UNANSWERED, Topics
@@ -50,14 +51,8 @@ STORED = [("a", Run(5, 0, 2)), ("a", Run(9, 0, 0)), ("b", Run(2, 0, 1))]
 
 
 def entry(publish_ms: int, delay_ms: int = 0, **facts: Any) -> SampledEntry:
-    usual: dict[str, Any] = {
-        "size_bytes": 10,
-        "key": None,
-        "is_delayed": delay_ms > 0,
-        "is_overdue": False,
-        "batch_messages": 0,
-        "hops": None,
-    }
+    usual: dict[str, Any] = {"size_bytes": 10, "key": None, "is_delayed": delay_ms > 0, "is_overdue": False}
+    usual |= {"batch_messages": 0, "hops": None}
     return SampledEntry(publish_ms=publish_ms, due_ms=publish_ms + delay_ms, **(usual | facts))
 
 
@@ -123,15 +118,7 @@ class OneLedger:
         if path.endswith("/partitions"):
             return httpx.Response(200, json={"partitions": 0})
         if path.endswith("/internalStats"):
-            stats = {
-                "numberOfEntries": self._entries,
-                "entriesAddedCounter": 0,
-                "totalSize": 0,
-                "lastConfirmedEntry": "3:0",
-                "state": "LedgerOpened",
-                "ledgers": [{"ledgerId": 3, "entries": self._entries, "size": 0}],
-            }
-            return httpx.Response(200, json=stats)
+            return httpx.Response(200, json=internal_json([(3, self._entries, 0)]))
         number = int(path.rpartition("/")[2])
         with self._lock:
             self.inspected.append(number)
@@ -179,6 +166,11 @@ def test_so_many_calls_are_under_way_at_once_and_no_more() -> None:
     assert progress == [(done, 40) for done in range(41)]
 
 
+def taken_from(answer: Callable[[int], httpx.Response], entries: int = 100) -> Sample:
+    with OneLedger(entries, answer).admin() as admin:
+        return sample(admin, TOPIC, now_ms=0)
+
+
 def test_an_entry_that_is_gone_is_asked_for_once_more_and_counted() -> None:
     broker = OneLedger(100, lambda number: gone(number) if number < 5 else stored(number))
     with broker.admin() as admin:
@@ -198,18 +190,8 @@ def test_an_entry_that_can_be_read_a_moment_later_is_in_the_sample() -> None:
             return httpx.Response(500, json={"reason": "Topic is being unloaded"})
         return stored(number)
 
-    with OneLedger(100, answer).admin() as admin:
-        taken = sample(admin, TOPIC, now_ms=0)
-
+    taken = taken_from(answer)
     assert (len(taken.entries), taken.unread) == (100, 0)
-
-
-def test_a_topic_that_vanishes_under_the_sample_is_no_sample() -> None:
-    broker = OneLedger(1_000, gone)
-    with broker.admin() as admin, pytest.raises(NothingToSample, match=r"Message not found.*take fewer"):
-        sample(admin, TOPIC, now_ms=0)
-
-    assert len(broker.inspected) < 200  # a tenth, and what was under way; not all of them
 
 
 def out_of_time(_number: int) -> httpx.Response:
@@ -224,8 +206,7 @@ def silence(_number: int) -> httpx.Response:
 @pytest.mark.parametrize("odd", [out_of_time, silence])
 def test_entries_that_cannot_be_read_for_their_own_sake_are_counted_apart(odd: Any) -> None:
     """Anybody who may produce can store some."""
-    with OneLedger(160, lambda number: odd(number) if number % 8 == 0 else stored(number)).admin() as admin:
-        taken = sample(admin, TOPIC, now_ms=0)
+    taken = taken_from(lambda number: odd(number) if number % 8 == 0 else stored(number), 160)
     assert (len(taken.entries), taken.unread, taken.unreadable) == (140, 20, 20)
 
 
@@ -233,24 +214,29 @@ def test_what_is_gone_is_not_among_what_cannot_be_read() -> None:
     def answer(number: int) -> httpx.Response:
         return gone(number) if number < 3 else out_of_time(number) if number < 8 else stored(number)
 
-    with OneLedger(100, answer).admin() as admin:
-        taken = sample(admin, TOPIC, now_ms=0)
+    taken = taken_from(answer)
     assert (taken.unread, taken.unreadable) == (8, 5)
 
 
-def test_a_broker_that_answers_nothing_at_all_ends_it() -> None:
-    broker = OneLedger(1_000, silence)
-    with broker.admin() as admin, pytest.raises(AdminUnreachable):
+def denied(_number: int) -> httpx.Response:
+    return httpx.Response(403, json={"reason": "no permission to peek"})
+
+
+@pytest.mark.parametrize(
+    ("answer", "error", "said", "most"),
+    [
+        (gone, NothingToSample, r"Message not found.*take fewer", 200),  # a tenth, and what was under way
+        (silence, AdminUnreachable, "nothing came", 100),
+        (denied, AdminDenied, "no permission to peek", 50),
+    ],
+)
+def test_what_concerns_more_than_an_entry_ends_it_long_before_all_are_asked_for(
+    answer: Any, error: type[Exception], said: str, most: int
+) -> None:
+    broker = OneLedger(1_000, answer)
+    with broker.admin() as admin, pytest.raises(error, match=said):
         sample(admin, TOPIC, now_ms=0)
-    assert len(broker.inspected) < 100
-
-
-def test_a_role_that_may_not_peek_is_told_so_at_once() -> None:
-    broker = OneLedger(1_000, lambda _: httpx.Response(403, json={"reason": "no permission to peek"}))
-    with broker.admin() as admin, pytest.raises(AdminDenied, match="no permission to peek"):
-        sample(admin, TOPIC, now_ms=0)
-
-    assert len(broker.inspected) < 50
+    assert len(broker.inspected) < most
 
 
 @pytest.mark.parametrize("samples", [0, -1, MAX_SAMPLES + 1])
@@ -261,20 +247,10 @@ def test_the_number_of_samples_has_limits(samples: int) -> None:
 
 def stored_entry(**facts: Any) -> StoredEntry:
     usual: dict[str, Any] = {
-        "position": EntryPosition(1, 0),
-        "payload": b"12345",
-        "publish_at_ms": 1_050,
-        "event_at_ms": None,
-        "deliver_at_ms": None,
-        "properties": {},
-        "producer": "p",
-        "sequence_id": 0,
-        "partition_key": None,
-        "ordering_key": None,
-        "batch_messages": None,
-        "null_payload": False,
-        "encrypted": False,
-    }
+        "position": EntryPosition(1, 0), "payload": b"12345", "publish_at_ms": 1_050, "event_at_ms": None,
+        "deliver_at_ms": None, "properties": {}, "producer": "p", "sequence_id": 0, "partition_key": None,
+        "ordering_key": None, "batch_messages": None, "null_payload": False, "encrypted": False,
+    }  # fmt: skip
     return StoredEntry(**(usual | facts))
 
 
@@ -404,16 +380,9 @@ def test_the_file_has_the_planners_columns_and_says_what_it_is(tmp_path: Path) -
         {"publish_ms": 2_000, "due_ms": 2_000, "size_bytes": 0, "key": None, "topic": TOPIC},
     ]
     note = json.loads(table.schema.metadata[NOTE])
-    asked = {
-        "format": 1,
-        "topic": TOPIC,
-        "partitions": 4,
-        "population": 10,
-        "rows": 2,
-        "seed": 7,
-        "sampled_at_ms": 1_000,
-    }
+    asked = {"format": 1, "topic": TOPIC, "partitions": 4, "population": 10, "rows": 2, "seed": 7}
     assert {name: note[name] for name in asked} == asked
+    assert note["sampled_at_ms"] == 1_000
     assert note["scale"] == 5
 
 
@@ -472,7 +441,7 @@ def test_any_answer_shows_that_the_broker_is_there(answer: Any) -> None:
 def test_what_was_never_sent_is_told_at_once() -> None:
     source, inspect = looking()
     source.next = [AdminUnreachable("READ", "refused", sent=False)]
-    with pytest.raises(AdminUnreachable):
+    with pytest.raises(AdminUnreachable, match="refused"):
         inspect()
 
 
