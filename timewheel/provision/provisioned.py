@@ -66,11 +66,7 @@ def provisioned(admin: AdminClient, topic: str) -> Provisioned | None:
 
 
 def note(admin: AdminClient, topic: str, provided: Provisioned) -> None:
-    """Write the record; does nothing if the broker stores no topic properties.
-
-    Raises:
-        AdminError: The broker refused.
-    """
+    """Write the record; does nothing if the broker stores no topic properties. AdminError: the broker refused."""
     try:
         admin.topics.update_properties(topic, provided.properties())
     except AdminError as error:

@@ -280,11 +280,7 @@ def _is_topic(name: str) -> bool:
 
 
 def full_name(name: str) -> str:
-    """Return a topic's full name, also from ``tenant/namespace/topic``.
-
-    Raises:
-        NoSuchTarget: The topic is not persistent.
-    """
+    """Return a topic's full name, also from ``tenant/namespace/topic``. NoSuchTarget: the topic is not persistent."""
     topic = name if "://" in name else f"{DOMAINS[0]}://{name}"
     domain = topic.partition("://")[0]
     if domain != DOMAINS[0]:
