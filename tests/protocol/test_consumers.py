@@ -32,14 +32,17 @@ TOPIC = "persistent://public/default/t"
 CLOSED = command_frame("CLOSE_CONSUMER", consumer_id=1, request_id=9)
 
 
+def dialed(answers: dict[str, Any] | None, clock: ManualClock | None = None) -> tuple[Dialer, PlayedBrokers]:
+    clock = clock or ManualClock()
+    brokers = PlayedBrokers(clock, {"b:1": {"LOOKUP": found_at("pulsar://b:1"), **(answers or {})}})
+    return Dialer("pulsar://b:1", clock=clock, open_transport=brokers.open), brokers
+
+
 def reader(
     clock: ManualClock | None = None, answers: dict[str, Any] | None = None, **options: Any
 ) -> tuple[EntryReader, PlayedTransport]:
-    clock = clock or ManualClock()
-    brokers = PlayedBrokers(clock, {"b:1": {"LOOKUP": found_at("pulsar://b:1"), **(answers or {})}})
-    dialer = Dialer("pulsar://b:1", clock=clock, open_transport=brokers.open)
-    opened = EntryReader(dialer, TOPIC, rng=random.Random(1), **options)
-    return opened, brokers.opened[-1]
+    dialer, brokers = dialed(answers, clock)
+    return EntryReader(dialer, TOPIC, rng=random.Random(1), **options), brokers.opened[-1]
 
 
 def entries(*numbers: int, **more: Any) -> bytes:
@@ -60,20 +63,15 @@ def test_entries_come_as_they_came_and_the_position_follows() -> None:
     assert [entry.position.entry for entry in one.read(100)] == [3]
 
 
-def test_the_entry_behind_which_it_begins_is_not_given_though_brokers_begin_with_it() -> None:
+@pytest.mark.parametrize("coming", [[entries(0, 1), entries(2)], [entries(0), entries(1), entries(2)]])
+def test_the_entry_behind_which_it_begins_is_not_given_though_brokers_begin_with_it(coming: list[bytes]) -> None:
+    """Nor does it look like the end when it comes alone."""
     one, transport = reader(after=EntryPosition(5, 0), permits=2)
-    transport.coming += [entries(0, 1), entries(2)]
+    transport.coming += coming
 
     assert [entry.position.entry for entry in one.read(100)] == [1]
     assert [entry.position.entry for entry in one.read(100)] == [2]
     assert granted(transport) == [2, 2], "it took a permit all the same"
-
-
-def test_the_entry_that_is_left_out_does_not_look_like_the_end_when_it_comes_alone() -> None:
-    one, transport = reader(after=EntryPosition(5, 0))
-    transport.coming += [entries(0), entries(1)]
-
-    assert [entry.position.entry for entry in one.read(100)] == [1]
 
 
 def test_the_entry_behind_which_it_began_is_out_of_order_when_it_comes_later() -> None:
@@ -93,15 +91,23 @@ def test_it_reads_for_itself_behind_the_position_that_it_was_given() -> None:
     assert subscribe.subscription == f"timewheel-look-{int(random.Random(1).random() * (1 << 48)):012x}"
 
 
-def test_permits_are_given_back_when_half_of_them_are_taken_and_the_caller_comes_for_more() -> None:
+@pytest.mark.parametrize(
+    ("coming", "back"),
+    [
+        ([entries(1, 2, 3, 4), entries(5), entries(6)], 5),
+        ([entries(1), entries(2, num_messages_in_batch=100), entries(3)], 101),  # as many as the batch has messages
+    ],
+)
+def test_permits_are_given_back_when_half_of_them_are_taken_and_the_caller_comes_for_more(
+    coming: list[bytes], back: int
+) -> None:
     one, transport = reader(permits=10)
-    transport.coming += [entries(1, 2, 3, 4), entries(5), entries(6)]
+    transport.coming += coming
     one.read(100)
     one.read(100)
-    assert granted(transport) == [10], "five are taken, and nobody has come for more"
+    assert granted(transport) == [10], "half are taken, and nobody has come for more"
     one.read(100)
-
-    assert granted(transport) == [10, 5]
+    assert granted(transport) == [10, back]
 
 
 def test_what_was_read_is_acknowledged_once_and_unasked_when_the_caller_comes_for_more() -> None:
@@ -112,15 +118,6 @@ def test_what_was_read_is_acknowledged_once_and_unasked_when_the_caller_comes_fo
 
     told = [said for name, said in transport.requests if name == "ACK"]
     assert [(said.ack_type, said.message_id[0].entryId, said.request_id) for said in told] == [(1, 2, 0), (1, 3, 0)]
-
-
-def test_a_batch_counts_as_many_permits_as_it_has_messages() -> None:
-    one, transport = reader(permits=10)
-    transport.coming += [entries(1, num_messages_in_batch=100)]
-    one.read(100)
-    one.read(0)
-
-    assert granted(transport) == [10, 100]
 
 
 def test_a_count_that_no_batch_has_is_given_back_as_a_broker_counts_it() -> None:
@@ -170,12 +167,15 @@ def test_a_quiet_topic_is_read_for_as_long_as_its_broker_answers() -> None:
     assert transport.names().count("PING") == 20, "every 30 s"
 
 
-def test_the_brokers_pings_are_answered() -> None:
+@pytest.mark.parametrize(
+    ("asked", "answered"),
+    [(command_frame("PING"), "PONG"), (command_frame("AUTH_CHALLENGE", server_version="s"), "AUTH_RESPONSE")],
+)
+def test_what_the_broker_asks_of_the_connection_is_answered(asked: bytes, answered: str) -> None:
     one, transport = reader()
-    transport.coming += [command_frame("PING")]
+    transport.coming += [asked]
     one.read(10)
-
-    assert transport.names()[-1] == "PONG"
+    assert transport.names()[-1] == answered
 
 
 def test_a_consumer_that_the_broker_closed_is_told_behind_what_was_read_before() -> None:
@@ -235,7 +235,6 @@ def test_the_last_position_is_asked_for_and_entries_that_come_meanwhile_are_kept
 
 def test_the_last_position_of_a_consumer_that_was_closed_is_not_waited_for() -> None:
     one, transport = reader(answers={"GET_LAST_MESSAGE_ID": lambda _: CLOSED})
-
     with pytest.raises(ConsumerLost):
         one.last_position()
     assert transport.is_closed
@@ -258,11 +257,9 @@ def test_payloads_are_kept_only_for_whoever_wants_them() -> None:
     ],
 )
 def test_a_reader_that_cannot_be_opened_leaves_no_connection(answer: Any, error: type[Exception]) -> None:
-    clock = ManualClock()
-    brokers = PlayedBrokers(clock, {"b:1": {"LOOKUP": found_at("pulsar://b:1"), "SUBSCRIBE": answer}})
+    dialer, brokers = dialed({"SUBSCRIBE": answer})
     with pytest.raises(error):
-        EntryReader(Dialer("pulsar://b:1", clock=clock, open_transport=brokers.open), TOPIC)
-
+        EntryReader(dialer, TOPIC)
     assert brokers.opened[-1].is_closed
 
 
@@ -278,14 +275,6 @@ def test_leaving_closes_and_what_is_closed_says_so() -> None:
         one.last_position()
 
 
-def test_credentials_are_read_again_when_the_broker_asks() -> None:
-    one, transport = reader()
-    transport.coming += [command_frame("AUTH_CHALLENGE", server_version="s")]
-    one.read(10)
-
-    assert transport.names()[-1] == "AUTH_RESPONSE"
-
-
 def test_a_lost_connection_is_told_with_its_address() -> None:
     one, transport = reader()
     transport.ends_with = "reset"
@@ -296,9 +285,7 @@ def test_a_lost_connection_is_told_with_its_address() -> None:
 
 
 def acknowledger(answers: dict[str, Any] | None = None, **options: Any) -> tuple[EntryAcknowledger, PlayedTransport]:
-    clock = ManualClock()
-    brokers = PlayedBrokers(clock, {"b:1": {"LOOKUP": found_at("pulsar://b:1"), **(answers or {})}})
-    dialer = Dialer("pulsar://b:1", clock=clock, open_transport=brokers.open)
+    dialer, brokers = dialed(answers)
     return EntryAcknowledger(dialer, TOPIC, "billing", **options), brokers.opened[-1]
 
 
@@ -388,26 +375,21 @@ def test_a_refusal_of_any_of_them_is_told_and_ends_it(which: int) -> None:
         one.acknowledge(positions(1))
 
 
-def test_a_consumer_that_is_closed_meanwhile_will_never_be_answered_and_is_told_at_once() -> None:
-    one, transport = acknowledger({"ACK": lambda _: CLOSED})
-
-    with pytest.raises(ConsumerLost, match="what it had not confirmed may be done or not"):
-        one.acknowledge(positions(1))
-    assert transport.is_closed
-
-
-def test_a_consumer_that_was_closed_before_is_told_by_the_next_acknowledgement() -> None:
-    one, transport = acknowledger({"ACK": lambda _: b""})
-    transport.coming += [CLOSED]
-
-    with pytest.raises(ConsumerLost):
-        one.acknowledge(positions(1))
-
-
-def test_a_broker_that_does_not_confirm_is_given_up_in_time() -> None:
-    one, transport = acknowledger({"ACK": lambda _: b""})
-
-    with pytest.raises(BrokerSilent, match="it may have done it"):
+@pytest.mark.parametrize(
+    ("answer", "came_before", "error", "said"),
+    [
+        (CLOSED, [], ConsumerLost, "what it had not confirmed may be done or not"),
+        (b"", [CLOSED], ConsumerLost, "the broker closed the consumer"),
+        (b"", [], BrokerSilent, "it may have done it"),
+    ],
+    ids=["closed meanwhile", "closed before", "given up in time"],
+)
+def test_what_is_not_confirmed_is_told(
+    answer: bytes, came_before: list[bytes], error: type[Exception], said: str
+) -> None:
+    one, transport = acknowledger({"ACK": lambda _: answer})
+    transport.coming += came_before
+    with pytest.raises(error, match=said):
         one.acknowledge(positions(1))
     assert transport.is_closed
 
