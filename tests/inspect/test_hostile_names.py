@@ -127,7 +127,7 @@ def test_remedies_of_provisioning_keep_names_whole() -> None:
     (foreign,) = foreign_subscriptions(tier, {0: frozenset({HOSTILE})})
     delayed = delayed_delivery_findings(tier, DelayedDelivery(active=False), 1_000)
     with pytest.raises(TopologyError) as stray:
-        steps_for(tier, TopicState(partitions=None, subscriptions={}, policies={}, stray=(f"{tier.name}-partition-0",)))
+        steps_for(tier, TopicState(partitions=None, stray=(f"{tier.name}-partition-0",)))
     remedies = [foreign.remedy, *(one.remedy for one in (*delayed, *unacknowledged_findings(tier, 1)))]
     assert all(map(is_safe, remedies))
     assert is_safe(f"pulsar-admin {str(stray.value).partition('pulsar-admin ')[2]}")

@@ -189,7 +189,9 @@ def test_the_same_token_is_not_sent_again_after_401(token: str | Callable[[], st
 
 
 def test_a_token_never_shows_in_an_error() -> None:
-    for answer in (*map(refusal, (401, 403, 404, 418)), httpx.ConnectError("x"), redirect("ftp://x")):
+    refusals = [refusal(status) for status in (401, 403, 404, 418)]
+    answers: list[Answer] = [*refusals, httpx.ConnectError("x"), redirect("ftp://x")]
+    for answer in answers:
         with pytest.raises(AdminError) as failed:
             Brokers(answer).http(token="s3cret", retry_for_s=0).get("/x")
         assert "s3cret" not in str(failed.value)

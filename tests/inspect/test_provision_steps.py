@@ -79,7 +79,7 @@ POLICIES: dict[Policy[Any], Any] = {
     DEDUPLICATION: True,
 }
 BOTH = frozenset({"billing", "audit"})
-NEW = TopicState(partitions=None, subscriptions={}, policies={})
+NEW = TopicState(partitions=None)
 COMPLETE = TopicState(partitions=2, existing=frozenset({0, 1}), subscriptions={0: BOTH, 1: BOTH}, policies=POLICIES)
 
 
@@ -173,7 +173,7 @@ def test_another_number_of_partitions_is_refused_with_its_remedy(partitions: int
 @pytest.mark.parametrize("grow", [False, True])
 @pytest.mark.parametrize(("found", "wanted"), [(0, 1), (0, 4), (1, 0), (4, 0)])
 def test_what_is_partitioned_and_what_is_not_cannot_become_the_other(found: int, wanted: int, *, grow: bool) -> None:
-    state = TopicState(partitions=found, existing=frozenset(range(found)), subscriptions={}, policies={})
+    state = TopicState(partitions=found, existing=frozenset(range(found)))
     with pytest.raises(TopologyError) as caught:
         steps_for(replace(SPEC, partitions=wanted), state, grow=grow)
     there = "exists without partitions" if not found else f"has {counted(found, 'partition')}"
@@ -183,7 +183,7 @@ def test_what_is_partitioned_and_what_is_not_cannot_become_the_other(found: int,
 
 
 def test_a_topic_of_ours_without_partitions_is_not_made_the_plans() -> None:
-    state = TopicState(partitions=0, subscriptions={}, policies={})
+    state = TopicState(partitions=0)
     with pytest.raises(TopologyError) as caught:
         steps_for(replace(SPEC, name=f"{TOPIC}.tw.tier-1h", role="tier", partitions=1), state)
     assert "partitions = 0" not in str(caught.value), "only a due topic may be so"
@@ -212,7 +212,7 @@ def test_growth_on_purpose_gives_the_new_partitions_their_subscriptions() -> Non
 
 
 def test_a_stray_partition_is_in_the_way_and_may_hold_messages() -> None:
-    state = TopicState(partitions=None, subscriptions={}, policies={}, stray=(f"{TOPIC}-partition-0",))
+    state = TopicState(partitions=None, stray=(f"{TOPIC}-partition-0",))
     with pytest.raises(TopologyError, match="before it was provisioned") as caught:
         steps_for(SPEC, state)
     assert f"{TOPIC}-partition-0" in caught.value.remedy

@@ -198,7 +198,7 @@ def _state(admin: AdminClient, spec: TopicSpec, stored: Mapping[str, frozenset[s
         partitions = None if names is None else admin.topics.partitions(spec.name)
         if not names or partitions is None or bool(partitions) != bool(spec.partitions):
             stray = tuple(sorted(name for name in names or () if partition_of(name)[0] == spec.name != name))
-            return TopicState(partitions=partitions, subscriptions={}, policies={}, stray=stray)
+            return TopicState(partitions=partitions, stray=stray)
         existing = existing_of(names, spec.name, partitions)
         return TopicState(
             partitions=partitions,

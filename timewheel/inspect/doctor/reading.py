@@ -317,8 +317,6 @@ class _Look:
             state=TopicState(
                 partitions=partitions,
                 existing=frozenset(range(len(parts_of(name, partitions)))),
-                subscriptions={},
-                policies={},
             ),
             by_broker=True,
         )
@@ -402,8 +400,6 @@ class _Look:
             state=TopicState(
                 partitions=partitions,
                 existing=frozenset() if partitions is None else existing_of(stored, spec.name, partitions),
-                subscriptions={},
-                policies={},
                 stray=() if partitions is not None else stray,
             ),
             by_broker=spec.is_consumed or (holding is not None and holding.by_broker),
