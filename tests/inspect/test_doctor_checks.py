@@ -694,9 +694,7 @@ def test_no_setting_makes_a_check_fail(values: dict[str, str]) -> None:
 def test_a_clock_is_off_only_where_that_is_certain(ahead_ms: int, way_ms: int, back_ms: int) -> None:
     reported_ms = (NOW_MS + way_ms + ahead_ms) // 1_000 * 1_000
     time = BrokerTime(asked_ms=NOW_MS, reported_ms=reported_ms, answered_ms=NOW_MS + way_ms + back_ms)
-
     found = offset_ms(time)
-
     assert abs(found) <= abs(ahead_ms)
     assert found * ahead_ms >= 0
     assert abs(ahead_ms) - abs(found) <= 1_000 + way_ms + back_ms
@@ -734,7 +732,6 @@ def test_a_producer_is_off_only_where_that_is_certain(
 def test_what_could_not_be_read_leaves_checks_out() -> None:
     unread = Unread(source=Source.SETTINGS, subject="the broker", reason="it takes a superuser")
     verdict = verdict_on(replace(healthy(), settings=None, unread=(unread,)))
-
     assert [finding.slug for finding in verdict.findings] == ["not-seen"]
     assert (verdict.worst, verdict.is_blind) == (Severity.INFO, False)
     assert {"low-gap-limit", "subscription-expiry"} <= {kind.slug for kind in verdict.left_out}

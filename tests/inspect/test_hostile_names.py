@@ -211,7 +211,6 @@ def test_every_command_in_code_and_pages_is_known_and_every_known_one_is_printed
     said = {found for text in texts for form in (IN_PROSE, IN_CODE) for found in form.findall(text)}
     named = {(group, command) for group, command in said if "{" not in command}
     printed = {(line.split()[1], line.split()[2]) for line in PRINTED}
-
     assert named - ONLY_TEXT <= {*COMMANDS}
     assert printed == {*COMMANDS}
     assert named >= ONLY_TEXT

@@ -65,9 +65,7 @@ def refusal(status: int, reason: str = "because") -> httpx.Response:
 
 def test_a_redirect_is_followed_to_the_owner_with_authorization_method_body_and_query() -> None:
     brokers = Brokers(redirect(f"{OWNER}/admin/v2/persistent/a/b/c/messageTTL?messageTTL=0"), httpx.Response(204))
-
     brokers.http(token="t0ken").call("POST", "/persistent/a/b/c/messageTTL", query={"messageTTL": "0"}, body={"x": 1})
-
     assert brokers.urls == [
         f"{ASKED}/admin/v2/persistent/a/b/c/messageTTL?messageTTL=0",
         f"{OWNER}/admin/v2/persistent/a/b/c/messageTTL?messageTTL=0",
@@ -104,10 +102,8 @@ def test_a_redirect_that_leads_nowhere_or_round_in_circles_is_an_error(
 )  # fmt: skip
 def test_a_token_follows_no_redirect_that_is_not_to_a_broker_at_least_as_safe(location: str) -> None:
     brokers = Brokers(redirect(location))
-
     with pytest.raises(AdminError, match="redirect") as refused:
         brokers.http("https://asked:8443", token="t0ken").get("/x")
-
     assert refused.value.status == 307
     assert len(brokers.requests) == 1
     assert "secret" not in str(refused.value)
@@ -126,10 +122,8 @@ def test_a_token_follows_no_redirect_that_is_not_to_a_broker_at_least_as_safe(lo
 )
 def test_no_redirect_makes_another_call_of_it(location: str) -> None:
     brokers = Brokers(redirect(location))
-
     with pytest.raises(AdminError, match="to another call"):
         brokers.http(token="t0ken").call("DELETE", "/persistent/a/b/c", query={"force": "false"})
-
     assert len(brokers.requests) == 1
 
 
@@ -138,21 +132,17 @@ def test_no_redirect_makes_another_call_of_it(location: str) -> None:
 )
 def test_a_proxys_prefix_and_the_brokers_own_mark_are_no_other_call(path: str) -> None:
     brokers = Brokers(redirect(f"{OWNER}{path}"), httpx.Response(204))
-
     brokers.http(f"{ASKED}/proxy").call("DELETE", "/persistent/a/b/c%2B", query={"force": "false"})
-
     assert brokers.urls[-1] == f"{OWNER}{path}"
 
 
 def test_a_redirect_from_http_up_to_https_is_followed() -> None:
     brokers = Brokers(redirect("https://owner:8443/admin/v2/x"), ok())
-
     assert brokers.http().get("/x") == "ok"
 
 
 def test_after_the_owner_died_the_asked_broker_is_asked_again() -> None:
     brokers = Brokers(redirect(f"{OWNER}/admin/v2/x"), httpx.ConnectError("refused"), ok())
-
     assert brokers.http().get("/x") == "ok"
     assert brokers.urls == [f"{ASKED}/admin/v2/x", f"{OWNER}/admin/v2/x", f"{ASKED}/admin/v2/x"]
 
@@ -181,10 +171,8 @@ def test_the_token_of_now_is_sent(
 @pytest.mark.parametrize("token", ["fixed", lambda: "fixed"])
 def test_the_same_token_is_not_sent_again_after_401(token: str | Callable[[], str]) -> None:
     brokers = Brokers(refusal(401, "Authentication required"))
-
     with pytest.raises(AdminDenied, match="Authentication required"):
         brokers.http(token=token).get("/x")
-
     assert len(brokers.requests) == 1
 
 
@@ -205,9 +193,7 @@ def test_what_is_no_admin_url_is_refused(url: str) -> None:
 
 def test_a_path_of_a_proxy_is_kept() -> None:
     brokers = Brokers(ok())
-
     brokers.http("https://gateway/pulsar/").get("/brokers/version")
-
     assert brokers.urls == ["https://gateway/pulsar/admin/v2/brokers/version"]
 
 
@@ -295,7 +281,6 @@ def test_nobody_listens_and_no_answer_are_told_apart() -> None:
         Brokers(httpx.ConnectError("refused")).http(retry_for_s=0).get("/x")
     with pytest.raises(ConnectionError, match="gave no answer: ReadTimeout") as unknown:
         Brokers(httpx.ReadTimeout("slow")).http(retry_for_s=0).get("/x")
-
     assert not_sent.value.sent is False
     assert unknown.value.sent is True  # type: ignore[attr-defined]
     assert not_sent.value.status is None
@@ -303,10 +288,8 @@ def test_nobody_listens_and_no_answer_are_told_apart() -> None:
 
 def test_an_answer_that_cannot_be_read_is_no_missing_broker_and_not_asked_for_again() -> None:
     brokers = Brokers(httpx.RemoteProtocolError("illegal header line: bytearray(b'X-Pulsar-PROPERTY-a b: c')"))
-
     with pytest.raises(AdminError, match="keys with a space or an accent cannot be read") as unreadable:
         brokers.http().get("/x")
-
     assert not isinstance(unreadable.value, AdminUnreachable)
     assert (unreadable.value.status, len(brokers.requests)) == (200, 1)
 

@@ -383,7 +383,6 @@ def reported_of(*shadows: OneShadow) -> dict[str, float]:
 
 def test_partitions_are_told_as_one_and_the_longest_of_lags() -> None:
     found = reported_of(OneShadow(status_of(IDLE, BUSY, SLOW)))
-
     assert (found["partitions"], found["led_partitions"], found["caught_up_partitions"]) == (3, 2, 1)
     assert found["stuck_partitions"] == 1
     assert (found["moved_total"], found["acked_total"], found["acked_again_total"]) == (20, 7, 6)
@@ -394,7 +393,6 @@ def test_partitions_are_told_as_one_and_the_longest_of_lags() -> None:
 def test_every_fate_and_every_state_is_a_series_from_the_beginning() -> None:
     """Of a series that begins with 1, Prometheus sees no increase."""
     found = reported_of(OneShadow(status_of(IDLE, BUSY)))
-
     decisions = {name.partition(" ")[2]: value for name, value in found.items() if name.startswith("entries_total")}
     assert decisions == {**DECISIONS, "moved": 12, "near": 6}
     states = {name.partition(" ")[2]: value for name, value in found.items() if name.startswith("state")}
@@ -403,7 +401,6 @@ def test_every_fate_and_every_state_is_a_series_from_the_beginning() -> None:
 
 def test_a_lag_that_is_not_known_is_absent_and_a_refusal_is_told() -> None:
     found = reported_of(OneShadow(status_of(IDLE, refusal="a subscription is Exclusive")))
-
     assert not [name for name in found if name.startswith("lag")]
     assert found["refused"] == 1
     assert reported_of(OneShadow(status_of(IDLE)))["refused"] == 0
@@ -411,6 +408,5 @@ def test_a_lag_that_is_not_known_is_absent_and_a_refusal_is_told() -> None:
 
 def test_a_story_is_json_of_all() -> None:
     story = status_of(BUSY, refusal="no").story()
-
     assert (story["state"], story["refusal"], story["acked_originals"]) == ("shadowing", "no", 7)
     assert (story["movers"][0]["leads"], story["movers"][0]["decisions"]["near"]) == (True, 6)

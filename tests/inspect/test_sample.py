@@ -73,7 +73,6 @@ def test_all_numbers_lead_to_all_entries_once() -> None:
 @given(population=st.integers(0, 300), samples=st.integers(1, 300), seed=st.integers())
 def test_a_draw_repeats_nothing_and_can_be_repeated(population: int, samples: int, seed: int) -> None:
     drawn = draw(population, samples, seed)
-
     assert len(drawn) == len(set(drawn)) == min(samples, population)
     assert set(drawn) <= set(range(population))
     assert drawn == draw(population, samples, seed)
@@ -81,7 +80,6 @@ def test_a_draw_repeats_nothing_and_can_be_repeated(population: int, samples: in
 
 def test_each_entry_has_the_same_chance_and_so_has_each_pair() -> None:
     drawn = [draw(5, 2, seed) for seed in range(5_000)]
-
     # 2 of 5: each number in 2,000 of 5,000 draws, each of the 10 pairs in 500; standard deviations are 35 and 21.
     singles = Counter(number for numbers in drawn for number in numbers)
     pairs = Counter(tuple(sorted(numbers)) for numbers in drawn)
@@ -96,7 +94,6 @@ def test_a_draw_takes_memory_for_the_sample_and_not_for_the_topic() -> None:
         peak_bytes = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
-
     assert len(drawn) == 10_000
     assert peak_bytes < 5_000_000  # 10,000 numbers in a list and a set
 
@@ -175,7 +172,6 @@ def test_an_entry_that_is_gone_is_asked_for_once_more_and_counted() -> None:
     broker = OneLedger(100, lambda number: gone(number) if number < 5 else stored(number))
     with broker.admin() as admin:
         taken = sample(admin, TOPIC, now_ms=0)
-
     assert (len(taken.entries), taken.unread, taken.population) == (95, 5, 100)
     assert taken.scale == pytest.approx(100 / 95)
     assert [Counter(broker.inspected)[number] for number in range(7)] == [2, 2, 2, 2, 2, 1, 1]
@@ -272,7 +268,6 @@ def test_a_row_goes_by_the_envelope_where_there_is_one(
     facts: dict[str, Any], publish_ms: int, due_ms: int, is_delayed: bool, hops: int | None
 ) -> None:
     row = sampled(stored_entry(**facts))
-
     assert (row.publish_ms, row.due_ms, row.is_delayed, row.hops) == (publish_ms, due_ms, is_delayed, hops)
     assert row.is_timewheel == (hops is not None)
 
@@ -283,7 +278,6 @@ def test_a_row_goes_by_the_envelope_where_there_is_one(
 @given(st.lists(st.integers(0, 10**12), min_size=2, max_size=30).map(sorted))
 def test_half_the_mean_difference_is_that_of_all_pairs(values: list[int]) -> None:
     pairs = [abs(one - other) for one, other in combinations(values, 2)]
-
     assert half_gini(values)[0] == pytest.approx(sum(pairs) / len(pairs) / 2, abs=1e-3)
 
 
@@ -316,7 +310,6 @@ def test_the_figures_of_a_small_sample() -> None:
 
 def test_who_reads_all_does_not_err() -> None:
     figures = figures_of(a_sample(entry(0, 5_000), entry(10_000, 1_000), population=2))
-
     assert figures.scale == 1
     assert (figures.delay_mean_error_ms, figures.law_gaps_error, figures.share_error) == (0, 0, 0)
     assert figures.entries_per_second == 0.2
@@ -325,7 +318,6 @@ def test_who_reads_all_does_not_err() -> None:
 
 def test_a_single_entry_has_no_rate() -> None:
     figures = figures_of(a_sample(entry(7, 5_000), population=100))
-
     assert (figures.entries_per_second, figures.law_gaps, figures.law_gaps_error) == (0, None, None)
     assert figures.delay_p99_ms == 5_000
 
@@ -333,7 +325,6 @@ def test_a_single_entry_has_no_rate() -> None:
 @pytest.mark.parametrize(("last_ms", "law_gaps"), [(9_999, None), (10_000, pytest.approx(2 / 10 * 5 / 2))])
 def test_the_law_speaks_of_a_topic_that_is_older_than_its_delays(last_ms: int, law_gaps: float | None) -> None:
     figures = figures_of(a_sample(entry(0, 10_000), entry(last_ms, 5_000), population=2))
-
     assert figures.law_gaps == law_gaps
 
 
@@ -477,7 +468,6 @@ def test_what_was_put_into_a_batch_comes_out(messages: list[tuple[bytes, dict[st
     # Other fields are skipped: event_time 5, sequence_id 8, a fixed64 and a fixed32 of a later version.
     more = field(5, 1_700_000_000_000) + field(8, 300) + varint(40 << 3 | 1) + b"8" * 8 + varint(41 << 3 | 5) + b"4" * 4
     batch = b"".join(message(*one, more) for one in messages)
-
     assert tuple(messages_of_batch(batch, len(messages))) == tuple(
         BatchedMessage(properties=properties, partition_key=key, payload_bytes=len(payload), payload=payload)
         for payload, properties, key in messages
@@ -508,13 +498,11 @@ def test_no_bytes_do_more_harm_than_that(batch: bytes, count: int) -> None:
 
 def test_a_null_value_has_no_size() -> None:
     (found,) = messages_of_batch(struct.pack(">I", 11) + field(3, (1 << 64) - 1), 1)
-
     assert (found.payload_bytes, found.payload) == (0, b"")
 
 
 def test_an_absurd_count_costs_what_its_bytes_hold() -> None:
     found = messages_of_batch(message(b"payload", {}, None), (1 << 31) - 1)
-
     assert next(found).payload == b"payload"
     with pytest.raises(BatchGarbled):
         next(found)

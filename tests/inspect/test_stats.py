@@ -34,16 +34,13 @@ from timewheel.inspect.profile import profile_of
 @given(st.lists(st.tuples(*[st.integers(-1, 2**62)] * 4)))
 def test_any_ranges_are_read_back(ranges: list[tuple[int, int, int, int]]) -> None:
     text = "[" + ",".join(f"({a}:{b}..{c}:{d}]" for a, b, c, d in ranges) + "]"
-
     found = [(*acked.after, *acked.upto) for acked in cursor_stats(acked_text=text).acked_ranges()]
-
     assert found == ranges
 
 
 def test_the_open_ledger_that_brokers_list_as_empty_is_counted() -> None:
     stored = internal_json([(5, 5_000, 35_000), (9, 0, 0)], currentLedgerEntries=123, currentLedgerSize=861)
     stats = read_internal_stats(stored)
-
     assert [(ledger.ledger_id, ledger.entries, ledger.size_bytes) for ledger in stats.ledgers] == [
         (5, 5_000, 35_000),
         (9, 123, 861),
@@ -58,10 +55,8 @@ def test_a_closed_last_ledger_is_left_as_it_is() -> None:
 
 def test_clients_that_were_not_asked_for_are_unknown_not_absent() -> None:
     stored = {"publishers": [], "subscriptions": {"s": {"type": "Shared", "consumers": []}}}
-
     without = read_topic_stats(stored, clients=False)
     with_clients = read_topic_stats(stored, clients=True)
-
     assert (without.publishers, without.subscriptions["s"].consumers) == (None, None)
     assert (with_clients.publishers, with_clients.subscriptions["s"].consumers) == (0, ())
 
@@ -84,7 +79,6 @@ def test_gaps_of_a_topic_are_those_of_all_its_subscriptions() -> None:
 def test_what_costs_the_broker_is_asked_for_only_on_demand() -> None:
     cheap = stats_query(precise_backlog=False, clients=False)
     dear = stats_query(precise_backlog=True, clients=True)
-
     assert cheap["getPreciseBacklog"] == "false"
     assert cheap["excludeConsumers"] == cheap["excludePublishers"] == "true"
     assert dear["getPreciseBacklog"] == "true"
@@ -122,7 +116,6 @@ def test_headers_of_an_entry_are_read_as_latin_1_also_where_they_happen_to_be_ut
         (b"X-Pulsar-publish-time", b"2026-11-21T02:22:40.9Z"),
         (b"X-Pulsar-partition-key", "Ã¼".encode("latin-1")),  # its bytes are also UTF-8 for another letter
     ]
-
     assert read_entry(httpx.Response(200, headers=raw)).partition_key == "Ã¼"
 
 
@@ -131,7 +124,6 @@ def test_properties_are_read_in_one_header_and_in_a_header_each() -> None:
     required = [(b"X-Pulsar-Message-ID", b"97:0"), (b"X-Pulsar-publish-time", b"2026-11-21T02:22:40.9Z")]
     in_one = [(b"X-Pulsar-PROPERTY", json.dumps(whole).encode())]
     each = [(f"X-Pulsar-PROPERTY-{key}".encode(), value.encode("latin-1")) for key, value in whole.items()]
-
     for headers in (in_one, each):
         assert read_entry(httpx.Response(200, headers=[*required, *headers])).properties == whole
     assert read_entry(httpx.Response(200, headers=required)).properties == {}
@@ -152,7 +144,6 @@ def test_what_a_producer_wrote_and_cannot_be_read_is_an_error_of_that_entry(odd:
     usual = {"X-Pulsar-Message-ID": "1:2", "X-Pulsar-publish-time": "2026-11-25T10:00:00Z"}
     headers = {name: value for name, value in (usual | odd).items() if value is not None}
     answer = httpx.Response(200, headers=headers, content=b"x" * 11, request=httpx.Request("GET", "http://b/entry/2"))
-
     with pytest.raises(AdminError, match=r"GET /entry/2 failed .200.: the entry cannot be read"):
         read_entry(answer)
 
@@ -165,9 +156,7 @@ parts = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="/")
 @given(tenant=parts, namespace=parts, local=parts)
 def test_a_topic_keeps_its_four_segments_whatever_its_name_holds(tenant: str, namespace: str, local: str) -> None:
     url = httpx.URL("http://broker:8080/admin/v2" + topic_path(f"persistent://{tenant}/{namespace}/{local}") + "/stats")
-
     segments = url.raw_path.decode().split("/")
-
     assert [unquote(segment) for segment in segments] == [
         "", "admin", "v2", "persistent", tenant, namespace, local, "stats"
     ]  # fmt: skip
@@ -180,9 +169,7 @@ def test_a_topic_keeps_its_four_segments_whatever_its_name_holds(tenant: str, na
 )
 def test_a_subscription_survives_the_two_unquotings_of_the_broker(subscription: str) -> None:
     url = httpx.URL("http://broker:8080/admin/v2" + subscription_path("persistent://a/b/c", subscription))
-
     last = url.raw_path.decode().split("/")[-1]
-
     assert unquote_plus(unquote(last)) == subscription  # once by the web server, once by the broker's URLDecoder
 
 
@@ -226,7 +213,6 @@ def test_a_cursor_is_its_subscriptions(cursor: str, subscription: str) -> None:
 def test_what_is_no_full_topic_name_is_refused_by_name(topic: str) -> None:
     with pytest.raises(BadName) as refused:
         topic_path(topic)
-
     assert refused.value.name == topic
     assert refused.value.kind == "topic"
 
@@ -258,7 +244,6 @@ TOPIC_CALL = "POST /admin/v2/persistent/acme/crm/reminders/messageTTL"
 )
 def test_the_error_says_whose_fault_by_its_type(status: int, kind: type, builtin: type) -> None:
     error = error_of(httpx.Response(status, json={"reason": "because"}), TOPIC_CALL, None)
-
     assert isinstance(error, kind)
     assert isinstance(error, builtin)
     assert (error.status, error.endpoint) == (status, TOPIC_CALL)
@@ -293,9 +278,7 @@ def test_of_a_stack_trace_only_the_message_remains() -> None:
         "Message: LastConfirmedEntry is 97:1 when reading entry 2\n\n"
         "Stacktrace:\n\norg.apache.bookkeeper.mledger.ManagedLedgerException: LastConfirmedEntry is 97:1\n\tat x.y(Z)"
     )
-
     error = error_of(httpx.Response(500, json={"reason": trace}), TOPIC_CALL, None)
-
     assert type(error) is AdminError
     assert error.reason == "LastConfirmedEntry is 97:1 when reading entry 2"
 

@@ -50,9 +50,7 @@ class Broker:
 
 def test_a_policy_is_read_back_until_it_is_there() -> None:
     broker = Broker(messageTTL=[ok(), ok(), ok(60)])
-
     broker.admin().topic_policies.await_value(TOPIC, MESSAGE_TTL_S, 60)
-
     assert broker.clock.waits_ms == [50, 50]
 
 
@@ -94,10 +92,8 @@ def test_what_never_comes_is_waited_for_so_long(answers: Any, wait: Any, said: s
 
 def test_a_subscription_that_somebody_else_is_creating_is_asked_for_again_for_10_seconds() -> None:
     broker = Broker(partitions=[ok({"partitions": 4})], billing=[refusal(412, "failed to fence")])
-
     with pytest.raises(AdminError, match="failed to fence"):
         provisioning._create_subscription(broker.admin(), CreateSubscription(topic=TOPIC, subscription="billing"))
-
     # Pauses are of up to 0.2 s, and none is begun that would end after 10 s.
     assert 9_800 <= sum(broker.clock.waits_ms) < 10_000
     assert broker.calls > 10 / 0.2
@@ -108,7 +104,5 @@ def test_a_partition_without_its_topic_is_looked_at_again_a_second_later() -> No
     orphan = f"{TOPIC}.tw.1d-20241004-partition-0"
     seen = [ok([orphan]), ok([])]  # gone when looked at again: somebody was deleting its topic
     broker = Broker(crm=seen, partitioned=[ok([])], internalStats=[ok(internal_json(numberOfEntries=7))])
-
     assert calendar_life._orphans(broker.admin(), plan) == ()
-
     assert broker.clock.waits_ms == [1_000]
