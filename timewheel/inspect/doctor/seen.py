@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, IntEnum
 from functools import partial
@@ -319,6 +319,12 @@ class Finding:
     @property
     def why(self) -> str:
         return self.kind.why
+
+
+def some_of(texts: Sequence[str], joint: str = ", ", last: str = " and ", most: int = 3) -> str:
+    """List texts, the first of them in full, the others as their number."""
+    more = f"{last}{len(texts) - most} more" if len(texts) > most else ""
+    return joint.join(texts[:most]) + more
 
 
 Look = Callable[[Seen], Iterator[Finding]]

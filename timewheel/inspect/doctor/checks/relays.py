@@ -28,6 +28,7 @@ from timewheel.inspect.doctor.seen import (
     check,
     error_kind,
     note_kind,
+    some_of,
     warning_kind,
 )
 from timewheel.inspect.doctor.settings import broker_command, in_force, number
@@ -55,7 +56,6 @@ RELAY_BEHIND = warning_kind(slug="relay-behind", do="See whether relays run and 
 FOREIGN_CONSUMER = error_kind(slug="foreign-consumer", do="Stop it. To look, use a reader or timewheel status PLAN.",
     why="A client that is no relay takes timers from the relays here: timers that it acknowledges are lost.")
 # fmt: on
-MAX_NAMED = 3
 BEHIND_SHARE = 0.5
 """Fraction of the guard; the rest remains until the next run."""
 
@@ -94,7 +94,7 @@ def _presence(seen: Seen) -> Iterator[Finding]:
     if seen.shadow_state in ENDS:
         return  # a shadow that ends needs a relay for waiting timers only: no relay for later, and no standby
     if empty and seen.plan is not None:
-        read = f"no relay is connected to {empty[0]}" + (f" and {len(empty) - 1} more" if empty[1:] else "")
+        read = f"no relay is connected to {some_of(empty, most=1)}"
         read += f"; relay {elsewhere[0]} reads {elsewhere[1]}" if elsewhere else ""
         yield NO_RELAY_YET.at(seen.plan.due_topic, read=read, cure=_start(seen))
     yield from _numbers(seen, always)
@@ -177,10 +177,8 @@ def _foreign_consumers(seen: Seen) -> Iterator[Finding]:
             }
         )
         if found:
-            more = f" and {len(found) - MAX_NAMED} more" if len(found) > MAX_NAMED else ""
-            read = f"connected to {RELAY_SUBSCRIPTION}, and no relay: {', '.join(found[:MAX_NAMED])}{more}"
-            cure = "stop the program at that address"
-            yield FOREIGN_CONSUMER.at(topic.name, read=read, cure=cure)
+            read = f"connected to {RELAY_SUBSCRIPTION}, and no relay: {some_of(found)}"
+            yield FOREIGN_CONSUMER.at(topic.name, read=read, cure="stop the program at that address")
 
 
 RELAYS = (_foreign_consumers, _presence, _lateness)
@@ -355,9 +353,8 @@ def _movers(seen: Seen) -> Iterator[Finding]:
                     found.setdefault(match[2].removesuffix(_DRAIN), f"{producer.name}{where}")
     others = [name for fingerprint, name in sorted(found.items()) if fingerprint != own]
     if others:
-        more = f", and {len(others) - MAX_NAMED} more" if len(others) > MAX_NAMED else ""
         beside = "; others move them by this plan" if own in found else ""
-        read = f"moved by another plan than {seen.target}: {', '.join(others[:MAX_NAMED])}{more}{beside}"
+        read = f"moved by another plan than {seen.target}: {some_of(others, last=', and ')}{beside}"
         cure = f"{timewheel_command('shadow', 'run', seen.target)}, in place of the connected movers"
         yield MOVERS_DIFFER.at(seen.plan.due_topic, read=read, cure=cure)
 
@@ -379,9 +376,9 @@ def _removed(seen: Seen) -> Iterator[Finding]:
             read = f"its requested state is {seen.shadow_state}, and {gone} of its partitions are missing"
             yield JOURNAL_REMOVED.at(journal.name, read=read, cure=cure)
         return
-    held = [topic for topic in seen.topics if topic.step is not None and topic.backlog]
+    held = [topic.name for topic in seen.topics if topic.step is not None and topic.backlog]
     if held:
-        read = f"it is missing, and timers wait in {held[0].name}" + (f" and {len(held) - 1} more" if held[1:] else "")
+        read = f"it is missing, and timers wait in {some_of(held, most=1)}"
         yield JOURNAL_REMOVED.at(journal.name, read=read, cure=cure)
 
 
@@ -489,8 +486,7 @@ def _versions(seen: Seen) -> Iterator[Finding]:
                 if version is not None and (int(version[1]), int(version[2])) < TRIED_CLIENT:
                     old.setdefault(client, set()).add(name)
         for client, names in sorted(old.items()):
-            some = sorted(names)[:3]
-            read = f"{client}: {', '.join(some)}" + (f" and {len(names) - len(some)} more" if names - {*some} else "")
+            read = f"{client}: {some_of(sorted(names))}"
             yield OLD_CLIENT.at(topic.name, read=read, cure="pip install --upgrade 'pulsar-client>=3.13'")
 
 
@@ -570,13 +566,12 @@ def _producers(seen: Seen) -> Iterator[Finding]:
 
 def _off(kind: Kind, topic: SeenTopic, found: list[tuple[int, str, Part]]) -> Finding:
     side = "ahead of" if kind is PRODUCER_AHEAD else "behind"
-    named = "; ".join(
+    named = [
         f"the clock of producer {producer}{_address(part, producer)} is at least {span(by_ms)} {side} the "
         f"broker's, by a message in {part.name}"
-        for by_ms, producer, part in found[:MAX_NAMED]
-    )
-    more = f"; and {len(found) - MAX_NAMED} more" if len(found) > MAX_NAMED else ""
-    return kind.at(topic.name, read=named + more, cure="timedatectl set-ntp true")
+        for by_ms, producer, part in found
+    ]
+    return kind.at(topic.name, read=some_of(named, "; ", "; and "), cure="timedatectl set-ntp true")
 
 
 def _address(part: Part, producer: str) -> str:
