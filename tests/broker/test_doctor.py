@@ -149,7 +149,6 @@ def setup(admin: AdminClient, pulsar_client: Any) -> Setup:
 )
 def test_a_healthy_setup_has_notes_only(admin: AdminClient, pulsar_client: Any, scheme: Scheme) -> None:
     verdict = make(admin, pulsar_client, scheme).verdict()
-
     assert {finding.slug for finding in verdict.findings} <= NOTES
     assert verdict.worst is Severity.INFO
     assert verdict.left_out == ()
@@ -454,12 +453,10 @@ def test_consumers_of_a_wrong_type_or_with_too_much_in_hand(setup: Setup) -> Non
 def test_clocks_that_differ(pulsar_broker: Broker, setup: Setup) -> None:
     setup.client.create_producer(partition_topic(setup.due, 0), producer_name="right").send(b"")
     assert setup.slugs() <= NOTES
-
     with AdminClient(pulsar_broker.admin_url, clock=ShiftedClock(-HOUR_MS)) as late:
         found = {
             finding.slug: finding for finding in verdict_on(inspect_plan(late, setup.plan, target="p.toml")).findings
         }
-
     assert "its clock is 1 h ahead of this machine's; 1m is allowed" in found["clock-differs"].read
     assert not found.keys() & {"producer-ahead", "producer-behind"}, "it is this machine's clock that is off"
 

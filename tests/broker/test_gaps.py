@@ -173,7 +173,6 @@ def test_what_cannot_be_meant_is_one_line(
     pulsar_broker: Broker, arguments: tuple[str, ...], status: int, problem: str
 ) -> None:
     told = run(pulsar_broker, *arguments)
-
     assert told.returncode == status
     assert problem in " ".join(told.stderr.replace("│", " ").split())
     assert "Traceback" not in told.stderr
@@ -207,9 +206,7 @@ def test_unacknowledged_messages_are_named_with_who_has_them(
 ) -> None:
     admin.topics.create_unpartitioned(topic)
     consumer = consume_after(admin, pulsar_client, topic, 300, is_odd, consumer_name="slow-one")
-
     found = explain(admin, topic, None, LOW)
-
     assert shares(found) == {Cause.UNACKNOWLEDGED: 1.0}
     (advice,) = advice_on(found, LOW)
     assert any(text.startswith("slow-one has 150 in flight, acknowledged last") for text in advice.evidence)
@@ -368,9 +365,7 @@ def test_single_acknowledgements_are_named(admin: AdminClient, pulsar_client: An
     admin.topics.create_unpartitioned(topic)
     failover = pulsar.ConsumerType.Failover
     consumer = consume_after(admin, pulsar_client, topic, 300, is_odd, consumer_type=failover)
-
     found = explain(admin, topic, None, LOW)
-
     assert shares(found) == {Cause.SINGLE: 1.0}
     assert any("acknowledge_cumulative" in text for text in advice_on(found, LOW)[0].helps)
     consumer.close()

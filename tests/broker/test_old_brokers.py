@@ -82,7 +82,6 @@ def test_an_unload_delivers_again_what_the_command_says(
 @pytest.mark.parametrize("name", sorted(SCHEMES))
 def test_timers_are_found_where_they_are(broker: LocalPulsar, name: str) -> None:
     found, _ = searched(broker, SCHEMES[name], 40, 3_000, 1_500)
-
     wrong = [one for one in found if not is_right(one)]
     assert not wrong, wrong[0]
     reads = sorted(one.cost.reads for one in found)

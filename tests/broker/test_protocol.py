@@ -234,7 +234,6 @@ def test_a_position_beyond_the_end_is_an_error_and_not_the_beginning(
     """A broker begins from the first entry then."""
     (position,) = send_all(pulsar_client.create_producer(native), delayed(1))
     beyond = EntryPosition(position.ledger + 1_000, 0)
-
     with (
         EntryReader(dialer, native, after=beyond) as reader,
         pytest.raises(ProtocolViolation, match="read it from the start"),
@@ -312,7 +311,6 @@ def test_a_terminated_topic_is_read_to_its_end(
 def test_a_topic_that_is_not_there_is_refused_and_not_made(dialer: Dialer, admin: AdminClient, topic: str) -> None:
     with pytest.raises(BrokerRefused, match="TopicNotFound"):
         EntryReader(dialer, topic)
-
     assert topic not in admin.topics.list("public/default")
 
 
@@ -375,7 +373,6 @@ def test_a_batch_is_acknowledged_as_a_whole(
     (position,) = set(send_all(producer, [{} for _ in range(9)]))
     with EntryAcknowledger(dialer, native, GROUP) as acknowledger:
         acknowledger.acknowledge([position])
-
     assert admin.topics.stats(native, precise_backlog=True).subscriptions[GROUP].backlog == 0
 
 
@@ -414,13 +411,11 @@ def test_on_key_shared_the_others_have_all_keys_again_when_it_has_left(
     acknowledger.acknowledge(far)
     acknowledger.leave()
     send_all(producer, [{"partition_key": f"k{at}"} for at in range(50)])
-
     assert len({consumer.receive(TIMEOUT_MS).partition_key() for _ in range(50)}) == 50
 
 
 def test_an_exclusive_subscription_refuses_it_and_says_so(pulsar_client: Any, dialer: Dialer, native: str) -> None:
     pulsar_client.subscribe(native, GROUP, consumer_type=pulsar.ConsumerType.Exclusive)
-
     with pytest.raises(BrokerRefused, match=f"refused to open a consumer of 'billing' on {native}"):
         EntryAcknowledger(dialer, native, GROUP)
 

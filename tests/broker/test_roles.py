@@ -90,12 +90,10 @@ def test_a_token_opens_what_its_role_may_and_nothing_else(secured: Secured) -> N
 
 def test_without_the_right_to_read_settings_there_are_none_and_a_warning(secured: Secured) -> None:
     warnings: list[Event] = []
-
     with admin_of(secured, "ops", warnings.append) as ops:
         assert ops.brokers.runtime_configuration() is None
         with pytest.raises(AdminDenied):
             ops.brokers.is_healthy()  # not allowed to ask is not the same as sick
-
     assert [(warning.name, warning.level) for warning in warnings] == [("broker_configuration_denied", "warning")]
     assert warnings[0].fields["endpoint"] == "GET /admin/v2/brokers/configuration/runtime"
 
@@ -366,7 +364,6 @@ def test_a_role_without_the_right_is_refused_by_name(
     secured: Secured, delivered_later: tuple[str, int], way: str
 ) -> None:
     said = {"token": Secret(token_for("guest"))} if way == "token" else identity_of(secured, "guest")
-
     with pytest.raises(BrokerRefused, match="AuthorizationError") as refused:
         EntryReader(dialer_of(secured, **said), delivered_later[0])
     assert not refused.value.is_passing
@@ -374,7 +371,6 @@ def test_a_role_without_the_right_is_refused_by_name(
 
 def test_a_token_that_is_none_is_refused_and_not_repeated(secured: Secured, delivered_later: tuple[str, int]) -> None:
     forged = token_for("admin")[:-8] + "AAAAAAAA"
-
     with pytest.raises(BrokerRefused, match=r"refused to take the connection .AuthenticationError.") as refused:
         EntryReader(dialer_of(secured, token=Secret(forged)), delivered_later[0])
     assert forged not in str(refused.value)
@@ -386,7 +382,6 @@ def test_a_broker_whose_certificate_names_another_host_is_not_spoken_to(
     url = secured.tls_service_url.replace("127.0.0.1", "localhost")
     with pytest.raises(BrokerLost, match="use a host that its certificate names"):
         EntryReader(dialer_of(secured, service_url=url, token=Secret(token_for("admin"))), delivered_later[0])
-
     unchecked = dialer_of(secured, service_url=url, token=Secret(token_for("admin")), tls_validate_hostname=False)
     with EntryReader(unchecked, delivered_later[0]) as reader:
         assert len(reader.read(TIMEOUT_MS)) == 1

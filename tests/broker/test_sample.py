@@ -242,7 +242,6 @@ def test_what_cannot_be_sampled_is_one_clear_line(
 ) -> None:
     command = ["sample", "--admin-url", pulsar_broker.admin_url, "-o", "x.parquet", *arguments]
     done = timewheel(*command, cwd=tmp_path, env={"COLUMNS": "500", "TERM": "dumb"})
-
     assert done.returncode == status
     assert words in done.stderr
     assert "Traceback" not in done.stderr

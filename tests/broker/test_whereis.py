@@ -113,7 +113,6 @@ def searched(
 @pytest.mark.parametrize("name", sorted(SCHEMES))
 def test_timers_of_every_scheme_are_found_where_they_are(pulsar_broker: Broker, name: str) -> None:
     found, _ = searched(pulsar_broker, SCHEMES[name], 40, 3_000, 1_500)
-
     wrong = [one for one in found if not is_right(one)]
     assert not wrong, wrong[0]
     reads = sorted(one.cost.reads for one in found)

@@ -78,20 +78,14 @@ def test_it_asks_as_the_flow_says(server: Server, clock: ManualClock) -> None:
     }
 
 
-def test_a_token_is_kept_until_shortly_before_it_expires(server: Server, clock: ManualClock) -> None:
+@pytest.mark.parametrize(("life_s", "kept_ms"), [(600, 600_000 - AHEAD_MS), (10, 9_000)])
+def test_a_token_is_kept_until_shortly_before_it_expires_of_a_short_life_nine_tenths(
+    server: Server, clock: ManualClock, life_s: int, kept_ms: int
+) -> None:
+    server.life = life_s
     source = credentials(server, clock)
     source()
-    clock.advance(600_000 - AHEAD_MS - 1)
-    assert source() == "token-1"
-    clock.advance(1)
-    assert source() == "token-2"
-
-
-def test_of_a_short_life_the_last_tenth_is_left(server: Server, clock: ManualClock) -> None:
-    server.life = 10
-    source = credentials(server, clock)
-    source()
-    clock.advance(8_999)
+    clock.advance(kept_ms - 1)
     assert source() == "token-1"
     clock.advance(1)
     assert source() == "token-2"

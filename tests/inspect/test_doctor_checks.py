@@ -271,6 +271,7 @@ CASES: list[tuple[str, Change]] = [
     ("topic-in-the-way", state(partitions=0)),
     ("topic-in-the-way", state(partitions=2, existing=frozenset({0, 1}))),
     ("topic-in-the-way", state(provisioned=Provisioned(revision=2))),
+    ("topic-in-the-way", state(provisioned=Provisioned(revision=1, routing=f"{ROUTING_CODE}.0123456789"))),
     ("unguarded-topic", own(MESSAGE_TTL_S, None)),
     ("foreign-subscription", state(TIER, subscriptions={0: frozenset({RELAY_SUBSCRIPTION, "curious"})})),
     ("former-topic", all_of(planned(relay="service"), former())),
@@ -486,14 +487,20 @@ def ids(cases: list[tuple[str, Change]]) -> list[str]:
 
 def test_a_healthy_setup_is_none_to_speak_of() -> None:
     assert verdict_on(healthy()).findings == ()
-    assert verdict_on(of_others()).findings == ()
+    assert verdict_on(of_others()).findings == verdict_on(shadowed()).findings == ()
     assert verdict_on(healthy()).left_out == ()
     assert set(verdict_on(healthy()).clear) == set(KINDS)
 
 
 @pytest.mark.parametrize(("slug", "change"), CASES, ids=ids(CASES))
-def test_a_fault_is_found(slug: str, change: Change) -> None:
-    _has(verdict_on(change(healthy())), slug)
+def test_a_fault_is_found_and_a_pipeline_reads_the_verdict(slug: str, change: Change) -> None:
+    verdict = verdict_on(change(healthy()))
+    _has(verdict, slug)
+    suite = ET.fromstring(junit_of(verdict))
+    assert suite.get("tests") == str(len(KINDS)) == str(len(suite))
+    bad = {finding.slug for finding in verdict.findings if finding.severity > Severity.INFO}
+    assert {case.get("name") for case in suite if case.find("failure") is not None} == bad
+    assert (slug in bad) == (next(kind for kind in KINDS if kind.slug == slug).severity > Severity.INFO)
 
 
 @pytest.mark.parametrize(("slug", "change"), OF_OTHERS, ids=ids(OF_OTHERS))
@@ -506,15 +513,6 @@ def test_a_fault_of_a_shadow_is_found_and_only_where_there_is_one(slug: str, cha
     _has(verdict_on(change(shadowed())), slug)
     if slug not in OF_PLANS:
         assert slug not in {finding.slug for finding in verdict_on(replace(change(shadowed()), plan=PLAN)).findings}
-
-
-@pytest.mark.parametrize(("slug", "change"), HARMLESS_TO_SHADOWS, ids=ids(HARMLESS_TO_SHADOWS))
-def test_what_does_a_shadow_no_harm_is_not_found(slug: str, change: Change) -> None:
-    assert slug not in {finding.slug for finding in verdict_on(change(shadowed())).findings}
-
-
-def test_a_healthy_shadow_is_none_to_speak_of() -> None:
-    assert verdict_on(shadowed()).findings == ()
 
 
 @pytest.mark.parametrize("state", [one.value for one in desired_state.State])
@@ -583,15 +581,6 @@ def test_topics_of_an_older_plan_are_not_asked_for() -> None:
     assert "write revision = 3 in it and run timewheel topics ensure plan.toml" in found[0].cure
 
 
-def test_of_two_plans_of_one_revision_that_route_differently_both_are_named() -> None:
-    other = f"{ROUTING_CODE}.0123456789"
-    seen = state(provisioned=Provisioned(revision=1, routing=other))(healthy())
-    found = [one for one in verdict_on(seen).findings if one.slug == "topic-in-the-way"]
-    assert [one.subject for one in found] == [DUE]
-    assert other in found[0].read
-    assert "write revision = 2 in it and run timewheel topics ensure plan.toml" in found[0].cure
-
-
 def test_every_kind_has_a_case() -> None:
     assert {slug for slug, _ in (*CASES, *OF_OTHERS, *OF_SHADOWS)} == {kind.slug for kind in KINDS}
     assert len({kind.slug for kind in KINDS}) == len(KINDS)
@@ -608,39 +597,57 @@ def test_only_a_plans_own_topics_are_fixed() -> None:
     }  # fmt: skip
 
 
-HARMLESS: list[tuple[Change, str]] = [
-        (all_of(own(SIZE_QUOTA, EVICTING), settings(backlogQuotaCheckEnabled="false")), "quota-drops"),
-        (all_of(place(subscription_expiration_time_minutes=0), settings(subscriptionExpirationTimeMinutes="5")),
-         "subscription-expiry"),
-        (all_of(MISSING, place(autoTopicCreationOverride={"allowAutoTopicCreation": False})), "auto-creation"),
-        (all_of(MISSING, settings(allowAutoTopicCreation="false")), "auto-creation"),
-        (own(INACTIVE_TOPIC, InactiveTopic(delete=True)), "removed-when-caught-up"),
-        (own(RETENTION, Retention(time_min=-1, size_mb=100)), "kept-for-ever"),
-        (all_of(LOOKAHEAD, delayed(50, backlog=51, unacked=1)), "due-topic-starves"),  # timewheel mixes the order
-        (all_of(LOOKAHEAD, delayed(9, backlog=51)), "due-topic-starves"),
-        (own(MAX_UNACKED_PER_CONSUMER, 0), "few-unacknowledged"),
-        (head(150_000), "relay-behind"),
-        (all_of(planned(readers="any"), settings(isDelayedDeliveryDeliverAtTimeStrict="true")), "early-for-others"),
-        (settings(managedLedgerMaxUnackedRangesToPersist="400000",
-                  managedLedgerPersistIndividualAckAsLongArray="true"), "cursor-too-large"),
-        (settings(managedLedgerMaxUnackedRangesToPersistInMetadataStore="50000",
-                  managedCursorInfoCompressionType="LZ4"), "cursor-fills-metadata-store"),
-        (settings(managedLedgerMaxEntriesPerLedger="5000"), "small-ledgers"),
-        (stats(producers=(ProducerStats(name="p", address="", client="Pulsar-Java-v2.8.0"),)), "old-client"),
-        (all_of(settings(dispatcherPauseOnAckStatePersistentEnabled="true"),
-                place(dispatcherPauseOnAckStatePersistentEnabled=False)), "pauses-at-the-limit"),
-        (part(newest=Newest(producer="p", published_ms=NOW_MS - 10**9, seen_ms=NOW_MS)), "producer-behind"),
-        (part(newest=Newest(producer="p", published_ms=NOW_MS - 90_000, seen_ms=NOW_MS, ledger_since_ms=NOW_MS)),
-         "producer-behind"),
-        (lambda seen: replace(seen, namespaces={}, topics=MISSING(seen).topics), "missing-topic"),  # could not be seen
-    ]  # fmt: skip
+HARMLESS: list[tuple[str, Change]] = [
+    ("quota-drops", all_of(own(SIZE_QUOTA, EVICTING), settings(backlogQuotaCheckEnabled="false"))),
+    (
+        "subscription-expiry",
+        all_of(place(subscription_expiration_time_minutes=0), settings(subscriptionExpirationTimeMinutes="5")),
+    ),
+    ("auto-creation", all_of(MISSING, place(autoTopicCreationOverride={"allowAutoTopicCreation": False}))),
+    ("auto-creation", all_of(MISSING, settings(allowAutoTopicCreation="false"))),
+    ("removed-when-caught-up", own(INACTIVE_TOPIC, InactiveTopic(delete=True))),
+    ("kept-for-ever", own(RETENTION, Retention(time_min=-1, size_mb=100))),
+    ("due-topic-starves", all_of(LOOKAHEAD, delayed(50, backlog=51, unacked=1))),  # timewheel mixes the order
+    ("due-topic-starves", all_of(LOOKAHEAD, delayed(9, backlog=51))),
+    ("few-unacknowledged", own(MAX_UNACKED_PER_CONSUMER, 0)),
+    ("relay-behind", head(150_000)),
+    ("early-for-others", all_of(planned(readers="any"), settings(isDelayedDeliveryDeliverAtTimeStrict="true"))),
+    (
+        "cursor-too-large",
+        settings(managedLedgerMaxUnackedRangesToPersist="400000", managedLedgerPersistIndividualAckAsLongArray="true"),
+    ),
+    (
+        "cursor-fills-metadata-store",
+        settings(managedLedgerMaxUnackedRangesToPersistInMetadataStore="50000", managedCursorInfoCompressionType="LZ4"),
+    ),
+    ("small-ledgers", settings(managedLedgerMaxEntriesPerLedger="5000")),
+    ("old-client", stats(producers=(ProducerStats(name="p", address="", client="Pulsar-Java-v2.8.0"),))),
+    (
+        "pauses-at-the-limit",
+        all_of(
+            settings(dispatcherPauseOnAckStatePersistentEnabled="true"),
+            place(dispatcherPauseOnAckStatePersistentEnabled=False),
+        ),
+    ),
+    ("producer-behind", part(newest=Newest(producer="p", published_ms=NOW_MS - 10**9, seen_ms=NOW_MS))),
+    (
+        "producer-behind",
+        part(newest=Newest(producer="p", published_ms=NOW_MS - 90_000, seen_ms=NOW_MS, ledger_since_ms=NOW_MS)),
+    ),
+    ("missing-topic", lambda seen: replace(seen, namespaces={}, topics=MISSING(seen).topics)),  # could not be seen
+]
 
 
 @pytest.mark.parametrize(
-    ("change", "harmless"), HARMLESS, ids=[f"{number}-{slug}" for number, (_, slug) in enumerate(HARMLESS)]
+    ("seen", "harmless"),
+    [
+        *((change(healthy()), slug) for slug, change in HARMLESS),
+        *((change(shadowed()), slug) for slug, change in HARMLESS_TO_SHADOWS),
+    ],
+    ids=ids([*HARMLESS, *HARMLESS_TO_SHADOWS]),
 )
-def test_what_does_no_harm_is_not_found(change: Change, harmless: str) -> None:
-    assert harmless not in {finding.slug for finding in verdict_on(change(healthy())).findings}
+def test_what_does_no_harm_is_not_found(seen: Seen, harmless: str) -> None:
+    assert harmless not in {finding.slug for finding in verdict_on(seen).findings}
 
 
 @given(
@@ -687,9 +694,7 @@ def test_no_setting_makes_a_check_fail(values: dict[str, str]) -> None:
 def test_a_clock_is_off_only_where_that_is_certain(ahead_ms: int, way_ms: int, back_ms: int) -> None:
     reported_ms = (NOW_MS + way_ms + ahead_ms) // 1_000 * 1_000
     time = BrokerTime(asked_ms=NOW_MS, reported_ms=reported_ms, answered_ms=NOW_MS + way_ms + back_ms)
-
     found = offset_ms(time)
-
     assert abs(found) <= abs(ahead_ms)
     assert found * ahead_ms >= 0
     assert abs(ahead_ms) - abs(found) <= 1_000 + way_ms + back_ms
@@ -727,7 +732,6 @@ def test_a_producer_is_off_only_where_that_is_certain(
 def test_what_could_not_be_read_leaves_checks_out() -> None:
     unread = Unread(source=Source.SETTINGS, subject="the broker", reason="it takes a superuser")
     verdict = verdict_on(replace(healthy(), settings=None, unread=(unread,)))
-
     assert [finding.slug for finding in verdict.findings] == ["not-seen"]
     assert (verdict.worst, verdict.is_blind) == (Severity.INFO, False)
     assert {"low-gap-limit", "subscription-expiry"} <= {kind.slug for kind in verdict.left_out}
@@ -880,18 +884,6 @@ def test_facts_have_all_of_it() -> None:
     assert (facts["worst"], facts["errors"], facts["warnings"], facts["notes"]) == ("error", 1, 0, 0)
     assert facts["findings"][0]["cure"] == "pulsar-admin namespaces set-subscription-expiration-time acme/crm -t 0"
     assert facts_of(verdict_on(healthy()))["worst"] == "ok"
-
-
-@pytest.mark.parametrize(("slug", "change"), CASES, ids=[f"{number}-{case[0]}" for number, case in enumerate(CASES)])
-def test_a_pipeline_reads_every_verdict(slug: str, change: Any) -> None:
-    verdict = verdict_on(change(healthy()))
-
-    suite = ET.fromstring(junit_of(verdict))
-
-    assert suite.get("tests") == str(len(KINDS)) == str(len(suite))
-    bad = {finding.slug for finding in verdict.findings if finding.severity > Severity.INFO}
-    assert {case.get("name") for case in suite if case.find("failure") is not None} == bad
-    assert (slug in bad) == (next(kind for kind in KINDS if kind.slug == slug).severity > Severity.INFO)
 
 
 def test_what_was_left_out_is_skipped_and_odd_names_are_written() -> None:

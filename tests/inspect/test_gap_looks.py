@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 import threading
 from collections.abc import Callable
 from dataclasses import replace
 from io import StringIO
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
+from tests.support.broker_stats import cursor_stats, internal_json
 from tests.support.forgetting import redelivered_exactly
 from tests.support.screen import lines_of
 from timewheel.broker.admin.client import AdminClient
@@ -78,16 +79,8 @@ def cursor(acknowledged: list[bool], *, state: str = "Open", cursor_ledger: int 
         if inside and first is None:
             first = number
     mark = EntryPosition(*at[hole - 1]) if hole else EntryPosition(FIRST_LEDGER, -1)
-    return CursorStats(
-        mark_delete=mark,
-        read=mark,
-        gap_count=len(texts),
-        entries_since_mark_delete=0,
-        consumed=0,
-        cursor_ledger=cursor_ledger,
-        state=state,
-        acked_text=f"[{','.join(texts)}]",
-    )
+    acked_text = f"[{','.join(texts)}]"
+    return cursor_stats(mark, gap_count=len(texts), cursor_ledger=cursor_ledger, state=state, acked_text=acked_text)
 
 
 @pytest.mark.parametrize("version", ["4.0", "4.2", "5.0"])
@@ -132,7 +125,6 @@ def test_a_cursor_without_a_ledger_of_its_own_is_written_as_ranges(
     state: str, cursor_ledger: int, form: str, again: int
 ) -> None:
     found = reload_of(cursor(ALTERNATING, state=state, cursor_ledger=cursor_ledger), ledgers(28), BITMAP)
-
     assert (found.form, found.again_entries) == (form, again)
 
 
@@ -140,7 +132,6 @@ def test_a_range_over_several_ledgers_is_cut_at_their_ends() -> None:
     """As brokers write them that keep no bitmaps in memory."""
     text = "[(100:4..106:1],(106:3..106:4]]"
     ranges = replace(cursor([False]), acked_text=text).acked_ranges()
-
     assert list(runs_of(ranges, ledgers(21))) == [Run(100, 5, 6), Run(103, 0, 6), Run(106, 0, 1), Run(106, 4, 4)]
 
 
@@ -178,6 +169,15 @@ class Cluster:
         )
 
 
+ONLY = "persistent://a/b/t"
+
+
+def looked_at(answers: dict[str, Any], *topics: str, profile: BrokerProfile = PROFILE, **options: Any) -> GapSnapshot:
+    """The gaps of these topics, by default of the only one, of a broker with these answers."""
+    with Cluster(answers).client() as admin:
+        return inspect_gaps(admin, topics or [ONLY], profile, **options)
+
+
 def stats(gaps: int = 0, **more: Any) -> dict[str, Any]:
     return {"subscriptions": {"s": {"type": "Shared", "nonContiguousDeletedMessagesRanges": gaps, **more}}}
 
@@ -185,31 +185,13 @@ def stats(gaps: int = 0, **more: Any) -> dict[str, Any]:
 def internal() -> dict[str, Any]:
     """A topic whose subscription has acknowledged every other of 28 entries."""
     own = cursor(ALTERNATING)
-    return {
-        "numberOfEntries": 28,
-        "entriesAddedCounter": 28,
-        "totalSize": 280,
-        "lastConfirmedEntry": "109:6",
-        "state": "LedgerOpened",
-        "currentLedgerEntries": 7,
-        "currentLedgerSize": 70,
-        "ledgers": [
-            {"ledgerId": ledger.ledger_id, "entries": ledger.entries, "size": ledger.size_bytes}
-            for ledger in ledgers(28)
-        ],
-        "cursors": {
-            "s": {
-                "markDeletePosition": f"{own.mark_delete.ledger}:{own.mark_delete.entry}",
-                "readPosition": "109:6",
-                "totalNonContiguousDeletedMessagesRange": own.gap_count,
-                "numberOfEntriesSinceFirstNotAckedMessage": 28,
-                "messagesConsumedCounter": 14,
-                "cursorLedger": 7,
-                "state": "Open",
-                "individuallyDeletedMessages": own.acked_text,
-            }
-        },
-    }
+    stored = {
+        "markDeletePosition": own.mark_delete.text, "readPosition": "109:6", "cursorLedger": 7, "state": "Open",
+        "totalNonContiguousDeletedMessagesRange": own.gap_count, "numberOfEntriesSinceFirstNotAckedMessage": 28,
+        "messagesConsumedCounter": 14, "individuallyDeletedMessages": own.acked_text,
+    }  # fmt: skip
+    every = [(ledger.ledger_id, ledger.entries, ledger.size_bytes) for ledger in ledgers(28)]
+    return internal_json(every, numberOfEntries=28, lastConfirmedEntry="109:6", cursors={"s": stored})
 
 
 def gap_status(gaps: int, **facts: Any) -> GapStatus:
@@ -270,9 +252,7 @@ def test_partitions_are_put_together_and_the_worst_comes_first() -> None:
 def test_without_a_consumer_nothing_is_called_ready(kind: str, consumers: list[str], *, known: bool) -> None:
     """Brokers learn what is delayed when they read for a consumer; in order nothing is."""
     own = stats(type=kind, msgBacklog=9, msgDelayed=2, consumers=[{"consumerName": name} for name in consumers])
-    cluster = Cluster({"/persistent/a/b/t/stats": own})
-    with cluster.client() as admin:
-        snapshot = inspect_gaps(admin, ["persistent://a/b/t"], PROFILE)
+    snapshot = looked_at({"/persistent/a/b/t/stats": own})
     line = shown(snapshot, "backlog")
 
     (found,) = snapshot.subscriptions
@@ -368,12 +348,10 @@ def test_gaps_without_a_cursor_are_unknown_and_not_none(was_removed: bool) -> No
 
 def test_a_topic_of_ten_thousand_subscriptions_is_seen_whole_and_one_with_gaps_comes_first() -> None:
     many = {f"s{number}": {"type": "Shared", "nonContiguousDeletedMessagesRanges": 0} for number in range(10_000)}
-    sick = {"s": stats(14)["subscriptions"]["s"]}
-    cluster = Cluster(
-        {"/persistent/a/b/t/stats": {"subscriptions": many | sick}, "/persistent/a/b/t/internalStats": internal()}
-    )
+    every = {"subscriptions": many | stats(14)["subscriptions"]}
+    cluster = Cluster({"/persistent/a/b/t/stats": every, "/persistent/a/b/t/internalStats": internal()})
     with cluster.client() as admin:
-        snapshot = inspect_gaps(admin, ["persistent://a/b/t"], PROFILE)
+        snapshot = inspect_gaps(admin, [ONLY], PROFILE)
     assert len(snapshot.subscriptions) == 10_001
     assert (snapshot.subscriptions[0].subscription, snapshot.subscriptions[0].again_entries) == ("s", 3)
     assert len(cluster.asked) == 2
@@ -390,20 +368,14 @@ def test_a_cursor_of_two_hundred_thousand_ranges_is_read_to_the_last_one() -> No
         "totalNonContiguousDeletedMessagesRange": count,
         "individuallyDeletedMessages": f"[{ranges}]",
     }
-    cluster = Cluster(
-        {"/persistent/a/b/t/stats": stats(count, msgBacklog=count), "/persistent/a/b/t/internalStats": huge}
-    )
-    with cluster.client() as admin:
-        (one,) = inspect_gaps(admin, ["persistent://a/b/t"], BrokerProfile.named("4.0")).subscriptions
+    answers = {"/persistent/a/b/t/stats": stats(count, msgBacklog=count), "/persistent/a/b/t/internalStats": huge}
+    (one,) = looked_at(answers, profile=BrokerProfile.named("4.0")).subscriptions
     assert one.gap_count == count
     assert one.again_entries == count - 10_001
 
 
 def test_an_old_broker_that_leaves_fields_out_is_seen_as_far_as_it_tells() -> None:
-    cluster = Cluster({"/persistent/a/b/t/stats": {"subscriptions": {"s": {"msgBacklog": 3}}}})
-    with cluster.client() as admin:
-        snapshot = inspect_gaps(admin, ["persistent://a/b/t"], PROFILE)
-    (one,) = snapshot.subscriptions
+    (one,) = looked_at({"/persistent/a/b/t/stats": {"subscriptions": {"s": {"msgBacklog": 3}}}}).subscriptions
     assert (one.backlog, one.gap_count, one.delayed) == (3, 0, 0)
 
 
@@ -510,7 +482,6 @@ CONFIGURATION, VERSION = "/brokers/configuration/runtime", "/brokers/version"
 def test_the_limit_says_where_it_is_from(answers: dict[str, Any], given: int | None, limit: int, source: str) -> None:
     with Cluster(answers).client() as admin:
         found = limit_of(admin, gap_limit_ranges=given)
-
     assert found.profile.gap_limit_ranges == limit
     assert source in found.source
 
@@ -538,7 +509,6 @@ def test_growth_tells_when_the_limit_comes_and_not_what_chance_makes() -> None:
 @given(st.lists(st.integers(0, 20_000), min_size=3, max_size=50))
 def test_growth_never_goes_down_nor_past_the_limit(gaps: list[int]) -> None:
     found = growth_of([(number * HOUR_MS, count) for number, count in enumerate(gaps)], 10_000)
-
     assert found is not None
     assert found.per_hour >= 0
     assert found.hours_to_limit is None or found.hours_to_limit >= 0
@@ -667,19 +637,11 @@ def test_a_log_is_read_back_and_bounded(tmp_path: Path) -> None:
     assert len(path.read_text().splitlines()) == MAX_SNAPSHOTS + 20, "subscriptions without gaps are left out"
 
 
-@pytest.mark.parametrize(
-    ("text", "problem"),
-    [
-        ("{}", "not a snapshot that timewheel wrote"),
-        ("nonsense", "not a snapshot that timewheel wrote"),
-        (json.dumps({"format": 2}), "it is of format 2, not 1"),
-        ("[1]", "not a snapshot that timewheel wrote"),
-    ],
-)
-def test_a_file_of_something_else_is_refused(tmp_path: Path, text: str, problem: str) -> None:
+@pytest.mark.parametrize("text", ["{}", "nonsense", '{"format": 2}', "[1]"])
+def test_a_file_of_something_else_is_refused(tmp_path: Path, text: str) -> None:
     path = tmp_path / "gaps.jsonl"
     path.write_text(f"\n{text}\n")
-
+    problem = "it is of format 2, not 1" if "2" in text else "not a snapshot that timewheel wrote"
     with pytest.raises(GapLogUnreadable, match=f"line 2: {problem}"):
         read_snapshots(path)
 
@@ -699,32 +661,24 @@ def print_lines(snapshot: int, count: int) -> Callable[[Console], None]:
     return show
 
 
+@pytest.mark.parametrize("is_terminal", [True, False])
 @pytest.mark.parametrize("counts", [(3, 5, 2), (1,), (4, 4)])
-def test_looks_stand_one_over_the_other_on_a_terminal(counts: tuple[int, ...]) -> None:
+def test_looks_stand_one_over_the_other_on_a_terminal_and_else_below(
+    counts: tuple[int, ...], is_terminal: bool
+) -> None:
     out = StringIO()
-    with _screen(Console(file=out, force_terminal=True, width=60, height=20), live=True) as show:
+    with _screen(Console(file=out, force_terminal=is_terminal, width=60, height=20), live=True) as show:
         for snapshot, count in enumerate(counts):
             show(print_lines(snapshot, count))
-
-    assert lines_of(out.getvalue()) == [f"look {len(counts) - 1}, line {number}" for number in range(counts[-1])]
-
-
-def test_without_a_terminal_looks_stand_one_after_the_other() -> None:
-    out = StringIO()
-    with _screen(Console(file=out, width=60), live=True) as show:
-        for snapshot in range(2):
-            show(print_lines(snapshot, 1))
-
-    assert out.getvalue() == "look 0, line 0\nlook 1, line 0\n"
+    every = [[f"look {snapshot}, line {number}" for number in range(count)] for snapshot, count in enumerate(counts)]
+    assert lines_of(out.getvalue()) == (every[-1] if is_terminal else [*chain(*every)])
 
 
 def test_what_a_shadow_has_lifted_is_not_called_delayed() -> None:
     """The broker counts 4,202 as delayed, and all but 196 entries are acknowledged."""
     consumers = [{"consumerName": "mine"}]
     own = stats(3, msgBacklog=196, msgDelayed=4_202, consumers=consumers)
-    cluster = Cluster({"/persistent/a/b/t/stats": own, "/persistent/a/b/t/internalStats": internal()})
-    with cluster.client() as admin:
-        snapshot = inspect_gaps(admin, ["persistent://a/b/t"], PROFILE)
+    snapshot = looked_at({"/persistent/a/b/t/stats": own, "/persistent/a/b/t/internalStats": internal()})
     text = StringIO()
     limit = Limit(profile=PROFILE, source="given")
     show_snapshot(Console(file=text, width=300), snapshot, limit, GapHistory(), {}, top=1, reached_by=())

@@ -114,9 +114,7 @@ OF_SHADOW = [(slug, change) for slug, change in shadow.CASES if slug != "topic-o
 
 
 @pytest.mark.parametrize(
-    "change",
-    [change for _, change in OF_SHADOW],
-    ids=[f"{slug}-{n}" for n, (slug, _) in enumerate(OF_SHADOW)],
+    "change", [change for _, change in OF_SHADOW], ids=[f"{slug}-{n}" for n, (slug, _) in enumerate(OF_SHADOW)]
 )
 def test_every_cure_of_a_shadow_keeps_names_whole(change: shadow.Change) -> None:
     excess = replace(shadow.EXCESS, cure=with_window(shadow.PLAN, 10 * MINUTE_MS))
@@ -129,7 +127,7 @@ def test_remedies_of_provisioning_keep_names_whole() -> None:
     (foreign,) = foreign_subscriptions(tier, {0: frozenset({HOSTILE})})
     delayed = delayed_delivery_findings(tier, DelayedDelivery(active=False), 1_000)
     with pytest.raises(TopologyError) as stray:
-        steps_for(tier, TopicState(partitions=None, subscriptions={}, policies={}, stray=(f"{tier.name}-partition-0",)))
+        steps_for(tier, TopicState(partitions=None, stray=(f"{tier.name}-partition-0",)))
     remedies = [foreign.remedy, *(one.remedy for one in (*delayed, *unacknowledged_findings(tier, 1)))]
     assert all(map(is_safe, remedies))
     assert is_safe(f"pulsar-admin {str(stray.value).partition('pulsar-admin ')[2]}")
@@ -213,7 +211,6 @@ def test_every_command_in_code_and_pages_is_known_and_every_known_one_is_printed
     said = {found for text in texts for form in (IN_PROSE, IN_CODE) for found in form.findall(text)}
     named = {(group, command) for group, command in said if "{" not in command}
     printed = {(line.split()[1], line.split()[2]) for line in PRINTED}
-
     assert named - ONLY_TEXT <= {*COMMANDS}
     assert printed == {*COMMANDS}
     assert named >= ONLY_TEXT

@@ -97,7 +97,6 @@ def test_what_is_due_or_said_to_be_is_handled_at_once() -> None:
     past = dead_letter_of(Envelope("x", NOW_MS - HOUR_MS, NOW_MS - DAY_MS))
     to_come = dead_letter_of(Envelope("x", NOW_MS + 7 * DAY_MS, NOW_MS))
     due_topic = "persistent://public/default/t-partition-2"
-
     for found in (again(router, past, NOW_MS), again(router, to_come, NOW_MS, due_now=True)):
         assert isinstance(found, ReplayTarget)
         assert (found.topic, found.deliver_at_ms) == (due_topic, 0)

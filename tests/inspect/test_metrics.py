@@ -38,26 +38,11 @@ DUE = "persistent://public/default/due"
 PLAN = Plan(due_topic=DUE, subscriptions=("billing",))
 
 PARTITION = PartitionStatus(
-    topic=f"{DUE}.tw.tier-1d-partition-0",
-    state=PartitionState.HOLDING,
-    connected=True,
-    alive=True,
-    head_release_ms=None,
-    newest_release_ms=None,
-    in_flight=2,
-    in_flight_bytes=9,
-    forwarded=10,
-    late=3,
-    dead=1,
-    refiled=0,
-    dropped=9,
-    skipped=4,
-    deduplicated=5,
-    jumps=6,
-    failures=7,
-    entries=8,
-    reason=None,
-)
+    topic=f"{DUE}.tw.tier-1d-partition-0", state=PartitionState.HOLDING, connected=True, alive=True,
+    head_release_ms=None, newest_release_ms=None, in_flight=2, in_flight_bytes=9, forwarded=10, late=3, dead=1,
+    refiled=0, dropped=9, skipped=4, deduplicated=5, jumps=6, failures=7, entries=8, reason=None,
+)  # fmt: skip
+OF_BILLING = {"due_topic": DUE, "subscription": "billing"}
 
 
 def scraped(registry: CollectorRegistry) -> dict[tuple[str, frozenset[tuple[str, str]]], float]:
@@ -89,6 +74,8 @@ class Role:
 def test_metrics_have_names_of_their_own_and_those_of_counters_say_so() -> None:
     assert len({metric.name for metric in CATALOGUE}) == len(CATALOGUE) > 40
     assert all((metric.kind == "counter") == metric.name.endswith("_total") for metric in CATALOGUE)
+    (family,) = families([Sample(CATALOGUE[0], (DUE,), 1)])
+    assert (family.documentation, families([])) == (CATALOGUE[0].means, []), "one without a sample is absent"
 
 
 def test_a_producers_counts_are_told_and_go_with_it() -> None:
@@ -116,7 +103,7 @@ def test_a_consumer_is_told_with_its_lateness_and_its_relay() -> None:
     for late_ms in (0, 1, 3, 10**9):
         role.lateness.add(late_ms)
 
-    found, labels = scraped(registry), {"due_topic": DUE, "subscription": "billing"}
+    found, labels = scraped(registry), OF_BILLING
     assert found[of("consumer_ready", **labels)] == 1
     assert found[of("consumer_copies_dropped_total", **labels, why="already_handled")] == 2
     assert found[of("consumer_lateness_seconds_bucket", **labels, le="0.001")] == 2
@@ -128,7 +115,7 @@ def test_a_consumer_is_told_with_its_lateness_and_its_relay() -> None:
     assert found[of("relay_unreadable_topics", due_topic=DUE, relay_id="r")] == 1
 
 
-def test_a_service_is_told_of_those_that_work_at_each_scrape() -> None:
+def test_relays_and_shadows_of_a_service_are_asked_for_at_each_scrape() -> None:
     registry = CollectorRegistry()
     metrics = Metrics(registry)
 
@@ -136,14 +123,14 @@ def test_a_service_is_told_of_those_that_work_at_each_scrape() -> None:
         def status(self) -> RelayStatus:
             return RelayStatus(relay_id="r", ready=True, partitions=(PARTITION,))
 
-    working: list[Any] = []
-    metrics.watch_relays(lambda: working)
-    ready = of("relay_ready", due_topic=DUE, relay_id="r")
-    assert ready not in scraped(registry)
-    working.append(Working(ConsumerCounts()))
-    assert scraped(registry)[ready] == 1
-    working.clear()
-    assert ready not in scraped(registry)
+    relays: list[Any] = []
+    shadows: list[OneShadow] = []
+    metrics.watch_relays(lambda: relays)
+    metrics.watch_shadows(lambda: shadows)
+    told = {of("relay_ready", due_topic=DUE, relay_id="r"), of("shadow_moved_total", due_topic=DUE, relay_id="mover")}
+    for is_working in (False, True, False):
+        relays[:], shadows[:] = [Working(ConsumerCounts())] * is_working, [OneShadow(status_of(BUSY))] * is_working
+        assert (told & scraped(registry).keys()) == (told if is_working else set())
 
 
 def test_of_two_consumers_of_a_subscription_the_worse_readiness_is_told() -> None:
@@ -230,12 +217,6 @@ def test_only_the_worst_subscriptions_are_told_and_the_others_counted() -> None:
     assert told["timewheel_backlog_entries", ("t0", "s", "ready")] == 12
     assert told["timewheel_backlog_entries", ("t0", "s", "unknown")] == 0
     assert "timewheel_gap_growth_per_hour" not in {name for name, _ in told}, "one look knows no growth"
-
-
-def test_a_metric_without_a_sample_is_absent_and_help_comes_with_the_others() -> None:
-    (family,) = families([Sample(CATALOGUE[0], (DUE,), 1)])
-    assert family.documentation == CATALOGUE[0].means
-    assert families([]) == []
 
 
 def test_a_counter_does_not_fall_when_one_of_several_roles_ends() -> None:
@@ -342,10 +323,7 @@ def test_what_should_never_be_raised_is_told_and_the_next_look_goes_on(monkeypat
     with monkeypatch.context() as patched:
         patched.setattr("timewheel.metrics.exporting.inspect_gaps", lambda *_, **__: 1 / 0)
         assert not made.inspect()
-    assert [(event.name, event.fields["error"]) for event in events][-1] == (
-        "snapshot_failed",
-        "ZeroDivisionError('division by zero')",
-    )
+    assert (events[-1].name, events[-1].fields["error"]) == ("snapshot_failed", "ZeroDivisionError('division by zero')")
     assert scraped(registry)[of("exporter_snapshots_failed_total")] == 1
     assert made.inspect()
 
@@ -364,33 +342,13 @@ def test_an_exporter_looks_until_it_is_told_to_end() -> None:
 SHADOWED = shadow_of(Tiered(window_ms=60_000, tiers_ms=(60_000,)), due_topic=DUE, guard_ms=30_000, max_delay_ms=600_000)
 DECISIONS = {decision.value: 0 for decision in MoveDecision}
 IDLE = MoverStatus(
-    topic=f"{DUE}-partition-0",
-    leads=False,
-    alive=True,
-    caught_up=False,
-    moved=0,
-    deduplicated=0,
-    acked_again=0,
-    nudges=0,
-    failures=0,
-    decisions=DECISIONS,
-    lag_p50_ms=None,
-    lag_p99_ms=None,
-    reason=None,
-)
+    topic=f"{DUE}-partition-0", leads=False, alive=True, caught_up=False, moved=0, deduplicated=0, acked_again=0,
+    nudges=0, failures=0, decisions=DECISIONS, lag_p50_ms=None, lag_p99_ms=None, reason=None,
+)  # fmt: skip
 BUSY = replace(
-    IDLE,
-    leads=True,
-    caught_up=True,
-    moved=10,
-    deduplicated=2,
-    acked_again=3,
-    nudges=4,
-    failures=5,
-    decisions={**DECISIONS, "moved": 12, "near": 6},
-    lag_p50_ms=20,
-    lag_p99_ms=1_500,
-)
+    IDLE, leads=True, caught_up=True, moved=10, deduplicated=2, acked_again=3, nudges=4, failures=5,
+    decisions={**DECISIONS, "moved": 12, "near": 6}, lag_p50_ms=20, lag_p99_ms=1_500,
+)  # fmt: skip
 SLOW = replace(BUSY, caught_up=False, alive=False, lag_p50_ms=10, lag_p99_ms=2_000)
 
 
@@ -425,12 +383,7 @@ def reported_of(*shadows: OneShadow) -> dict[str, float]:
 
 def test_partitions_are_told_as_one_and_the_longest_of_lags() -> None:
     found = reported_of(OneShadow(status_of(IDLE, BUSY, SLOW)))
-
-    assert {name: found[name] for name in ("partitions", "led_partitions", "caught_up_partitions")} == {
-        "partitions": 3,
-        "led_partitions": 2,
-        "caught_up_partitions": 1,
-    }
+    assert (found["partitions"], found["led_partitions"], found["caught_up_partitions"]) == (3, 2, 1)
     assert found["stuck_partitions"] == 1
     assert (found["moved_total"], found["acked_total"], found["acked_again_total"]) == (20, 7, 6)
     assert (found["deduplicated_total"], found["nudges_total"], found["sessions_failed_total"]) == (4, 8, 10)
@@ -440,7 +393,6 @@ def test_partitions_are_told_as_one_and_the_longest_of_lags() -> None:
 def test_every_fate_and_every_state_is_a_series_from_the_beginning() -> None:
     """Of a series that begins with 1, Prometheus sees no increase."""
     found = reported_of(OneShadow(status_of(IDLE, BUSY)))
-
     decisions = {name.partition(" ")[2]: value for name, value in found.items() if name.startswith("entries_total")}
     assert decisions == {**DECISIONS, "moved": 12, "near": 6}
     states = {name.partition(" ")[2]: value for name, value in found.items() if name.startswith("state")}
@@ -449,23 +401,12 @@ def test_every_fate_and_every_state_is_a_series_from_the_beginning() -> None:
 
 def test_a_lag_that_is_not_known_is_absent_and_a_refusal_is_told() -> None:
     found = reported_of(OneShadow(status_of(IDLE, refusal="a subscription is Exclusive")))
-
     assert not [name for name in found if name.startswith("lag")]
     assert found["refused"] == 1
     assert reported_of(OneShadow(status_of(IDLE)))["refused"] == 0
 
 
-def test_shadows_are_asked_for_at_each_scrape() -> None:
-    registry, shadows = CollectorRegistry(), [OneShadow(status_of(BUSY))]
-    Metrics(registry).watch_shadows(lambda: shadows)
-    moved = of("shadow_moved_total", due_topic=DUE, relay_id="mover")
-    assert scraped(registry)[moved] == 10
-    shadows.clear()
-    assert moved not in scraped(registry)
-
-
 def test_a_story_is_json_of_all() -> None:
     story = status_of(BUSY, refusal="no").story()
-
     assert (story["state"], story["refusal"], story["acked_originals"]) == ("shadowing", "no", 7)
     assert (story["movers"][0]["leads"], story["movers"][0]["decisions"]["near"]) == (True, 6)

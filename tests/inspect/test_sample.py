@@ -18,6 +18,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.support.broker_stats import internal_json
 from timewheel.broker.admin.client import AdminClient
 from timewheel.broker.admin.entries import BatchedMessage, BatchGarbled, StoredEntry, messages_of_batch
 from timewheel.broker.admin.topics import MAX_UNANSWERED, Topics
@@ -50,26 +51,14 @@ STORED = [("a", Run(5, 0, 2)), ("a", Run(9, 0, 0)), ("b", Run(2, 0, 1))]
 
 
 def entry(publish_ms: int, delay_ms: int = 0, **facts: Any) -> SampledEntry:
-    usual: dict[str, Any] = {
-        "size_bytes": 10,
-        "key": None,
-        "is_delayed": delay_ms > 0,
-        "is_overdue": False,
-        "batch_messages": 0,
-        "hops": None,
-    }
+    usual: dict[str, Any] = {"size_bytes": 10, "key": None, "is_delayed": delay_ms > 0, "is_overdue": False}
+    usual |= {"batch_messages": 0, "hops": None}
     return SampledEntry(publish_ms=publish_ms, due_ms=publish_ms + delay_ms, **(usual | facts))
 
 
 def a_sample(*entries: SampledEntry, population: int, unread: int = 0) -> Sample:
     return Sample(
-        topic=TOPIC,
-        partitions=4,
-        population=population,
-        seed=7,
-        sampled_at_ms=1_000,
-        entries=entries,
-        unread=unread,
+        topic=TOPIC, partitions=4, population=population, seed=7, sampled_at_ms=1_000, entries=entries, unread=unread
     )
 
 
@@ -84,7 +73,6 @@ def test_all_numbers_lead_to_all_entries_once() -> None:
 @given(population=st.integers(0, 300), samples=st.integers(1, 300), seed=st.integers())
 def test_a_draw_repeats_nothing_and_can_be_repeated(population: int, samples: int, seed: int) -> None:
     drawn = draw(population, samples, seed)
-
     assert len(drawn) == len(set(drawn)) == min(samples, population)
     assert set(drawn) <= set(range(population))
     assert drawn == draw(population, samples, seed)
@@ -92,7 +80,6 @@ def test_a_draw_repeats_nothing_and_can_be_repeated(population: int, samples: in
 
 def test_each_entry_has_the_same_chance_and_so_has_each_pair() -> None:
     drawn = [draw(5, 2, seed) for seed in range(5_000)]
-
     # 2 of 5: each number in 2,000 of 5,000 draws, each of the 10 pairs in 500; standard deviations are 35 and 21.
     singles = Counter(number for numbers in drawn for number in numbers)
     pairs = Counter(tuple(sorted(numbers)) for numbers in drawn)
@@ -107,7 +94,6 @@ def test_a_draw_takes_memory_for_the_sample_and_not_for_the_topic() -> None:
         peak_bytes = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
-
     assert len(drawn) == 10_000
     assert peak_bytes < 5_000_000  # 10,000 numbers in a list and a set
 
@@ -129,15 +115,7 @@ class OneLedger:
         if path.endswith("/partitions"):
             return httpx.Response(200, json={"partitions": 0})
         if path.endswith("/internalStats"):
-            stats = {
-                "numberOfEntries": self._entries,
-                "entriesAddedCounter": 0,
-                "totalSize": 0,
-                "lastConfirmedEntry": "3:0",
-                "state": "LedgerOpened",
-                "ledgers": [{"ledgerId": 3, "entries": self._entries, "size": 0}],
-            }
-            return httpx.Response(200, json=stats)
+            return httpx.Response(200, json=internal_json([(3, self._entries, 0)]))
         number = int(path.rpartition("/")[2])
         with self._lock:
             self.inspected.append(number)
@@ -185,11 +163,15 @@ def test_so_many_calls_are_under_way_at_once_and_no_more() -> None:
     assert progress == [(done, 40) for done in range(41)]
 
 
+def taken_from(answer: Callable[[int], httpx.Response], entries: int = 100) -> Sample:
+    with OneLedger(entries, answer).admin() as admin:
+        return sample(admin, TOPIC, now_ms=0)
+
+
 def test_an_entry_that_is_gone_is_asked_for_once_more_and_counted() -> None:
     broker = OneLedger(100, lambda number: gone(number) if number < 5 else stored(number))
     with broker.admin() as admin:
         taken = sample(admin, TOPIC, now_ms=0)
-
     assert (len(taken.entries), taken.unread, taken.population) == (95, 5, 100)
     assert taken.scale == pytest.approx(100 / 95)
     assert [Counter(broker.inspected)[number] for number in range(7)] == [2, 2, 2, 2, 2, 1, 1]
@@ -204,18 +186,8 @@ def test_an_entry_that_can_be_read_a_moment_later_is_in_the_sample() -> None:
             return httpx.Response(500, json={"reason": "Topic is being unloaded"})
         return stored(number)
 
-    with OneLedger(100, answer).admin() as admin:
-        taken = sample(admin, TOPIC, now_ms=0)
-
+    taken = taken_from(answer)
     assert (len(taken.entries), taken.unread) == (100, 0)
-
-
-def test_a_topic_that_vanishes_under_the_sample_is_no_sample() -> None:
-    broker = OneLedger(1_000, gone)
-    with broker.admin() as admin, pytest.raises(NothingToSample, match=r"Message not found.*take fewer"):
-        sample(admin, TOPIC, now_ms=0)
-
-    assert len(broker.inspected) < 200  # a tenth, and what was under way; not all of them
 
 
 def out_of_time(_number: int) -> httpx.Response:
@@ -230,8 +202,7 @@ def silence(_number: int) -> httpx.Response:
 @pytest.mark.parametrize("odd", [out_of_time, silence])
 def test_entries_that_cannot_be_read_for_their_own_sake_are_counted_apart(odd: Any) -> None:
     """Anybody who may produce can store some."""
-    with OneLedger(160, lambda number: odd(number) if number % 8 == 0 else stored(number)).admin() as admin:
-        taken = sample(admin, TOPIC, now_ms=0)
+    taken = taken_from(lambda number: odd(number) if number % 8 == 0 else stored(number), 160)
     assert (len(taken.entries), taken.unread, taken.unreadable) == (140, 20, 20)
 
 
@@ -239,24 +210,29 @@ def test_what_is_gone_is_not_among_what_cannot_be_read() -> None:
     def answer(number: int) -> httpx.Response:
         return gone(number) if number < 3 else out_of_time(number) if number < 8 else stored(number)
 
-    with OneLedger(100, answer).admin() as admin:
-        taken = sample(admin, TOPIC, now_ms=0)
+    taken = taken_from(answer)
     assert (taken.unread, taken.unreadable) == (8, 5)
 
 
-def test_a_broker_that_answers_nothing_at_all_ends_it() -> None:
-    broker = OneLedger(1_000, silence)
-    with broker.admin() as admin, pytest.raises(AdminUnreachable):
+def denied(_number: int) -> httpx.Response:
+    return httpx.Response(403, json={"reason": "no permission to peek"})
+
+
+@pytest.mark.parametrize(
+    ("answer", "error", "said", "most"),
+    [
+        (gone, NothingToSample, r"Message not found.*take fewer", 200),  # a tenth, and what was under way
+        (silence, AdminUnreachable, "nothing came", 100),
+        (denied, AdminDenied, "no permission to peek", 50),
+    ],
+)
+def test_what_concerns_more_than_an_entry_ends_it_long_before_all_are_asked_for(
+    answer: Any, error: type[Exception], said: str, most: int
+) -> None:
+    broker = OneLedger(1_000, answer)
+    with broker.admin() as admin, pytest.raises(error, match=said):
         sample(admin, TOPIC, now_ms=0)
-    assert len(broker.inspected) < 100
-
-
-def test_a_role_that_may_not_peek_is_told_so_at_once() -> None:
-    broker = OneLedger(1_000, lambda _: httpx.Response(403, json={"reason": "no permission to peek"}))
-    with broker.admin() as admin, pytest.raises(AdminDenied, match="no permission to peek"):
-        sample(admin, TOPIC, now_ms=0)
-
-    assert len(broker.inspected) < 50
+    assert len(broker.inspected) < most
 
 
 @pytest.mark.parametrize("samples", [0, -1, MAX_SAMPLES + 1])
@@ -267,20 +243,10 @@ def test_the_number_of_samples_has_limits(samples: int) -> None:
 
 def stored_entry(**facts: Any) -> StoredEntry:
     usual: dict[str, Any] = {
-        "position": EntryPosition(1, 0),
-        "payload": b"12345",
-        "publish_at_ms": 1_050,
-        "event_at_ms": None,
-        "deliver_at_ms": None,
-        "properties": {},
-        "producer": "p",
-        "sequence_id": 0,
-        "partition_key": None,
-        "ordering_key": None,
-        "batch_messages": None,
-        "null_payload": False,
-        "encrypted": False,
-    }
+        "position": EntryPosition(1, 0), "payload": b"12345", "publish_at_ms": 1_050, "event_at_ms": None,
+        "deliver_at_ms": None, "properties": {}, "producer": "p", "sequence_id": 0, "partition_key": None,
+        "ordering_key": None, "batch_messages": None, "null_payload": False, "encrypted": False,
+    }  # fmt: skip
     return StoredEntry(**(usual | facts))
 
 
@@ -302,7 +268,6 @@ def test_a_row_goes_by_the_envelope_where_there_is_one(
     facts: dict[str, Any], publish_ms: int, due_ms: int, is_delayed: bool, hops: int | None
 ) -> None:
     row = sampled(stored_entry(**facts))
-
     assert (row.publish_ms, row.due_ms, row.is_delayed, row.hops) == (publish_ms, due_ms, is_delayed, hops)
     assert row.is_timewheel == (hops is not None)
 
@@ -313,7 +278,6 @@ def test_a_row_goes_by_the_envelope_where_there_is_one(
 @given(st.lists(st.integers(0, 10**12), min_size=2, max_size=30).map(sorted))
 def test_half_the_mean_difference_is_that_of_all_pairs(values: list[int]) -> None:
     pairs = [abs(one - other) for one, other in combinations(values, 2)]
-
     assert half_gini(values)[0] == pytest.approx(sum(pairs) / len(pairs) / 2, abs=1e-3)
 
 
@@ -346,7 +310,6 @@ def test_the_figures_of_a_small_sample() -> None:
 
 def test_who_reads_all_does_not_err() -> None:
     figures = figures_of(a_sample(entry(0, 5_000), entry(10_000, 1_000), population=2))
-
     assert figures.scale == 1
     assert (figures.delay_mean_error_ms, figures.law_gaps_error, figures.share_error) == (0, 0, 0)
     assert figures.entries_per_second == 0.2
@@ -355,7 +318,6 @@ def test_who_reads_all_does_not_err() -> None:
 
 def test_a_single_entry_has_no_rate() -> None:
     figures = figures_of(a_sample(entry(7, 5_000), population=100))
-
     assert (figures.entries_per_second, figures.law_gaps, figures.law_gaps_error) == (0, None, None)
     assert figures.delay_p99_ms == 5_000
 
@@ -363,7 +325,6 @@ def test_a_single_entry_has_no_rate() -> None:
 @pytest.mark.parametrize(("last_ms", "law_gaps"), [(9_999, None), (10_000, pytest.approx(2 / 10 * 5 / 2))])
 def test_the_law_speaks_of_a_topic_that_is_older_than_its_delays(last_ms: int, law_gaps: float | None) -> None:
     figures = figures_of(a_sample(entry(0, 10_000), entry(last_ms, 5_000), population=2))
-
     assert figures.law_gaps == law_gaps
 
 
@@ -410,16 +371,9 @@ def test_the_file_has_the_planners_columns_and_says_what_it_is(tmp_path: Path) -
         {"publish_ms": 2_000, "due_ms": 2_000, "size_bytes": 0, "key": None, "topic": TOPIC},
     ]
     note = json.loads(table.schema.metadata[NOTE])
-    asked = {
-        "format": 1,
-        "topic": TOPIC,
-        "partitions": 4,
-        "population": 10,
-        "rows": 2,
-        "seed": 7,
-        "sampled_at_ms": 1_000,
-    }
+    asked = {"format": 1, "topic": TOPIC, "partitions": 4, "population": 10, "rows": 2, "seed": 7}
     assert {name: note[name] for name in asked} == asked
+    assert note["sampled_at_ms"] == 1_000
     assert note["scale"] == 5
 
 
@@ -478,7 +432,7 @@ def test_any_answer_shows_that_the_broker_is_there(answer: Any) -> None:
 def test_what_was_never_sent_is_told_at_once() -> None:
     source, inspect = looking()
     source.next = [AdminUnreachable("READ", "refused", sent=False)]
-    with pytest.raises(AdminUnreachable):
+    with pytest.raises(AdminUnreachable, match="refused"):
         inspect()
 
 
@@ -514,7 +468,6 @@ def test_what_was_put_into_a_batch_comes_out(messages: list[tuple[bytes, dict[st
     # Other fields are skipped: event_time 5, sequence_id 8, a fixed64 and a fixed32 of a later version.
     more = field(5, 1_700_000_000_000) + field(8, 300) + varint(40 << 3 | 1) + b"8" * 8 + varint(41 << 3 | 5) + b"4" * 4
     batch = b"".join(message(*one, more) for one in messages)
-
     assert tuple(messages_of_batch(batch, len(messages))) == tuple(
         BatchedMessage(properties=properties, partition_key=key, payload_bytes=len(payload), payload=payload)
         for payload, properties, key in messages
@@ -545,13 +498,11 @@ def test_no_bytes_do_more_harm_than_that(batch: bytes, count: int) -> None:
 
 def test_a_null_value_has_no_size() -> None:
     (found,) = messages_of_batch(struct.pack(">I", 11) + field(3, (1 << 64) - 1), 1)
-
     assert (found.payload_bytes, found.payload) == (0, b"")
 
 
 def test_an_absurd_count_costs_what_its_bytes_hold() -> None:
     found = messages_of_batch(message(b"payload", {}, None), (1 << 31) - 1)
-
     assert next(found).payload == b"payload"
     with pytest.raises(BatchGarbled):
         next(found)

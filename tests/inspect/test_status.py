@@ -52,7 +52,6 @@ NOW_MS = 1_800_000_000_000
 )
 def test_a_due_time_is_in_one_stretch(left_ms: int, name: str) -> None:
     horizon = Horizon(NOW_MS, 30 * DAY_MS)
-
     assert horizon.buckets[horizon.number_of(NOW_MS + left_ms)].name == name
     assert len(horizon.buckets) == 4 + 29
     assert all(one.until_ms == other.from_ms for one, other in zip(horizon.buckets, horizon.buckets[1:], strict=False))
@@ -61,7 +60,6 @@ def test_a_due_time_is_in_one_stretch(left_ms: int, name: str) -> None:
 def test_all_that_was_looked_at_is_exact() -> None:
     horizon = Horizon(NOW_MS, 3 * DAY_MS)
     entries = [[NOW_MS - 1], [NOW_MS, NOW_MS + 1], [], [NOW_MS + 2 * HOUR_MS]]
-
     assert total(entries, 4) == Amount(4.0)
     assert by_stretch(entries, 4, horizon)[:4] == (Amount(1.0), Amount(2.0), Amount(0.0), Amount(1.0))
 
@@ -119,7 +117,6 @@ def test_pieces_of_neighbours_hold_18_times_of_20() -> None:
 
 def test_what_was_not_drawn_may_be_there() -> None:
     never = by_stretch([[NOW_MS + 1]] * 300, 30_000, Horizon(NOW_MS, DAY_MS))
-
     assert never[0] == Amount(0.0, 297.0), "less than 1 % of 29,700 others"
     assert never[1] == Amount(30_000.0, 297.0)
 
@@ -128,9 +125,7 @@ def test_what_was_not_drawn_may_be_there() -> None:
 def test_open_entries_are_all_but_the_acknowledged_ones(acknowledged: list[bool]) -> None:
     stored = ledgers(len(acknowledged))
     every = [EntryPosition(ledger.ledger_id, entry) for ledger in stored for entry in range(ledger.entries)]
-
     found = open_entries("t", cursor(acknowledged), stored)
-
     open_ones = [position for position, done in zip(every, acknowledged, strict=True) if not done]
     assert list(found.places()) == [("t", position) for position in open_ones]
     assert [found.number_of(position) for position in open_ones] == [*range(len(open_ones))]
@@ -159,34 +154,19 @@ NONE = (Amount(),) * len(Horizon(NOW_MS, DAY_MS).buckets)
 def place(kind: Any, late_ms: int, *, consumers: int) -> PlaceStatus:
     """A partition with an entry whose head is late by so much; below 0: it has no head."""
     relay = RelayHold(name="relay:0", address="/10.0.0.1:2", is_active=True, unacked=1)
-    position = EntryPosition(1, 0)
+    head = Head(position=EntryPosition(1, 0), due_ms=NOW_MS, leaves_ms=NOW_MS, late_ms=late_ms)
     return PlaceStatus(
-        topic=f"persistent://acme/crm/t.{kind}-partition-0",
-        kind=kind,
-        subscription="billing",
-        entries=1,
-        timers=Amount(1.0),
-        by_stretch=NONE,
-        cancelled=Amount(),
-        head=None if late_ms < 0 else Head(position=position, due_ms=NOW_MS, leaves_ms=NOW_MS, late_ms=late_ms),
+        topic=f"persistent://acme/crm/t.{kind}-partition-0", kind=kind, subscription="billing", entries=1,
+        timers=Amount(1.0), by_stretch=NONE, cancelled=Amount(), head=None if late_ms < 0 else head,
         consumers=(relay,) * consumers,
-    )
+    )  # fmt: skip
 
 
 def found(*places: PlaceStatus, plan: Plan = PLAN) -> Status:
     return Status(
-        plan=plan,
-        at_ms=NOW_MS,
-        horizon=Horizon(NOW_MS, DAY_MS),
-        places=places,
-        missing=(),
-        dead_letters=None,
-        parked=None,
-        former=(),
-        read=1,
-        knows_cancelled=False,
-        unseen=(),
-    )
+        plan=plan, at_ms=NOW_MS, horizon=Horizon(NOW_MS, DAY_MS), places=places, missing=(), dead_letters=None,
+        parked=None, former=(), read=1, knows_cancelled=False, unseen=(),
+    )  # fmt: skip
 
 
 KINDS = st.tuples(st.sampled_from(["tier", "due", "retry"]), st.sampled_from([-1, 0, 900, 2_650]), st.integers(0, 1))
@@ -262,9 +242,7 @@ def test_gaps_of_a_topic_that_was_named_are_not_seen(after: str) -> None:
         targets = topics_of(admin, ["a/b/well", "a/b/sick"])
         snapshot = inspect_gaps(admin, targets.topics, PROFILE)
     assert snapshot.gone == (SICK,)
-
     snapshot = with_lost(snapshot, targets.named)
-
     assert (snapshot.gone, [(one.what, one.is_target) for one in snapshot.unseen]) == ((), [(SICK, True)])
     assert exit_status(snapshot, "never") == 1
     assert describe(snapshot).endswith("; 1 target not seen.")
@@ -306,7 +284,6 @@ def doctor_of_plan(after: str) -> Verdict:
 @pytest.mark.parametrize("after", [f"{TOPIC}/partitions", f"{PART}/stats", f"{PART}/internalStats"])
 def test_the_doctor_does_not_call_it_healthy(after: str) -> None:
     verdict = doctor_of_plan(after)
-
     (told,) = [finding for finding in verdict.findings if finding.slug == "not-seen"]
     assert verdict.is_blind
     assert told.read == "topics and their stats: it was there, and was removed while it was looked at"
@@ -331,9 +308,7 @@ def test_the_doctor_of_anyones_topic_does_not_call_it_healthy(after: str, is_rep
     assert "not-seen" in {finding.slug for finding in verdict.findings}
 
 
-TIERED = Plan(
-    due_topic="persistent://a/b/t", subscriptions=("s",), scheme=Tiered(window_ms=HOUR_MS, tiers_ms=(HOUR_MS,))
-)
+TIERED = replace(READ_PLAN, scheme=PLAN.scheme)
 TIER = "/persistent/a/b/t.tw.tier-1h"
 
 
@@ -365,11 +340,7 @@ def test_a_status_with_all_of_it() -> None:
 
 @pytest.mark.parametrize(
     ("after", "missing", "unseen"),
-    [
-        (f"{TIER}/partitions", 1, 0),
-        (f"{TIER}-partition-0/internalStats", 0, 1),
-        (f"{TIER}-partition-0/stats", 0, 0),
-    ],
+    [(f"{TIER}/partitions", 1, 0), (f"{TIER}-partition-0/internalStats", 0, 1), (f"{TIER}-partition-0/stats", 0, 0)],
 )
 def test_a_status_says_what_it_did_not_see(after: str, missing: int, unseen: int) -> None:
     found = status(after)

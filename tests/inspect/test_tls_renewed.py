@@ -270,7 +270,6 @@ def test_an_authority_that_is_renewed_is_trusted_by_who_runs(
         hanging_up.dialer.reach(TOPIC)
     with pytest.raises(ssl.SSLError):
         refused.result(TIMEOUT_S)
-
     put(made.authority.certificate_path, files.authority)
     assert hanging_up.shows() == "first"
 

@@ -71,9 +71,7 @@ delay = st.one_of(st.integers(0, 30 * DAY_MS), st.integers(0, 12 * HOUR_MS), st.
 @given(scheme=scheme, sent_ms=sent, delay_ms=delay)
 def test_the_computed_way_is_what_router_and_relays_do(scheme: Scheme, sent_ms: int, delay_ms: int) -> None:
     plan = plan_of(scheme)
-
     way = Routes(plan).way(sent_ms, sent_ms + delay_ms)
-
     assert [(stop.topic, stop.entered.first_ms) for stop in way] == played(plan, sent_ms, sent_ms + delay_ms)
     assert [stop.hops for stop in way] == list(range(len(way)))
     assert [stop.leaves_ms for stop in way[:-1]] == [stop.entered.first_ms for stop in way[1:]]
@@ -109,7 +107,6 @@ def test_a_timer_on_time_is_at_one_of_the_places_that_are_looked_at(
 def test_a_generated_id_says_when_and_by_whom_it_was_made(sends: int) -> None:
     ids = TimerIds(lambda count: bytes(range(count)))
     timer_id = [ids.new(NOW_MS + number) for number in range(sends)][-1]
-
     assert GeneratedId.parse(timer_id) == (NOW_MS + sends - 1, "0001020304050607", sends - 1)
     wanted = Wanted.of(timer_id)
     assert wanted.partitions(plan_of(Native()))[0] == (sends - 1) % 4
@@ -309,9 +306,7 @@ def hopped(times: int) -> Envelope:
 def test_copies_that_a_relay_made_after_an_outage_are_followed_to_the_last(sent_ms: int | None) -> None:
     """It was down for longer than a stay, so several copies of one timer were published in one moment."""
     admin = stored_late((TIER, hopped(0), 0, 22), (TIER, hopped(1), 22, 23), (TIER, hopped(2), 23, 60))
-
     found = whereis(admin, PLAN, Wanted.of("own", sent_ms=sent_ms, due_ms=OWN.due_ms))
-
     assert (found.state, [one.envelope.hops for one in found.sightings][-1]) == (State.HELD, 2)
 
 
@@ -321,18 +316,14 @@ def test_of_a_timer_that_a_relay_dropped_the_last_copy_is_the_end(sent_ms: int |
     table = CancellationTable()
     table.merge(Cancellation("timer", "own", (T0_MS + 5_000) * 1_000, NOW_MS + DAY_MS))
     admin = stored_late((TIER, hopped(0), 0, 11))
-
     found = whereis(admin, PLAN, Wanted.of("own", sent_ms=sent_ms, due_ms=OWN.due_ms), cancellations=table)
-
     assert (found.state, len(found.sightings)) == (State.CANCELLED, 1)
 
 
 def test_an_id_that_was_sent_once_more_is_not_followed_to_the_other_timer() -> None:
     other = OWN._replace(generation=T0_MS * 1_000, due_ms=T0_MS + 15 * SECOND_MS, entered_ms=T0_MS + 5 * SECOND_MS)
     admin = stored_late((TIER, hopped(0), 0, 11), (DUE, other._replace(hops=1), 12, 15))
-
     found = whereis(admin, PLAN, Wanted.of("own", sent_ms=T0_MS, due_ms=OWN.due_ms))
-
     assert (found.state, len(found.sightings)) == (State.NOT_FOUND, 1)
 
 
@@ -342,9 +333,7 @@ def test_no_time_that_is_asked_for_makes_the_way_endless(scheme: Tiered | Wheel)
     """A send time in seconds, as if it were milliseconds: 55 years of stays of ten seconds."""
     plan = Plan(due_topic=PLAN.due_topic, subscriptions=("billing",), scheme=scheme, max_delay_ms=5 * MINUTE_MS)
     wanted = Wanted.of("own", sent_ms=NOW_MS // 1_000, due_ms=NOW_MS)
-
     here, before = Routes(plan).now(wanted, NOW_MS)
-
     most = hop_bound(plan) + 2
     assert len(here) + len(before) <= 2 * most
     assert len(Routes(plan).way(wanted.sent.first_ms, NOW_MS)) <= most
@@ -381,9 +370,7 @@ def test_a_parked_timer_is_not_handled(until_s: int, state: State) -> None:
     one = OWN._replace(due_ms=T0_MS)
     parked = partition_topic(Names(RETRYING).parked("billing"), 0)
     admin = stored_late((DUE, one, 0, 1), (parked, one, 2, until_s), plan=RETRYING)
-
     found = whereis(admin, RETRYING, Wanted.of("own", sent_ms=T0_MS, due_ms=T0_MS))
-
     assert (found.state, found.unseen) == (state, ())
     assert found.here is not None
     assert found.here.topic == (parked if state is State.PARKED else DUE)
@@ -416,9 +403,7 @@ def test_of_a_cancelled_timer_nothing_need_be_stored(due_ms: int | None, is_cut:
     table = CancellationTable()
     if is_cut:
         table.merge(Cancellation("timer", "own", (T0_MS + 5_000) * 1_000, NOW_MS + DAY_MS))
-
     found = whereis(stored_late(), PLAN, Wanted.of("own", sent_ms=T0_MS, due_ms=due_ms), cancellations=table)
-
     assert found.state is (State.CANCELLED if is_cut else State.REMOVED)
     assert (found.cancellation is not None, found.here) == (is_cut, None)
 
@@ -427,9 +412,7 @@ def test_a_cancelled_timer_that_was_not_looked_for_everywhere_may_be_there() -> 
     table = CancellationTable()
     table.merge(Cancellation("timer", "own", (T0_MS + 5_000) * 1_000, NOW_MS + DAY_MS))
     admin = stored_late(*((TIER, OWN._replace(timer_id=f"a-{number}"), 0, 60) for number in range(9)))
-
     found = whereis(admin, PLAN, Wanted.of("own", due_ms=OWN.due_ms), max_reads=5, cancellations=table)
-
     assert (found.state, found.cancellation is not None, len(found.unseen)) == (State.NOT_FOUND, True, 1)
 
 

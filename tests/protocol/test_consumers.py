@@ -32,14 +32,17 @@ TOPIC = "persistent://public/default/t"
 CLOSED = command_frame("CLOSE_CONSUMER", consumer_id=1, request_id=9)
 
 
+def dialed(answers: dict[str, Any] | None, clock: ManualClock | None = None) -> tuple[Dialer, PlayedBrokers]:
+    clock = clock or ManualClock()
+    brokers = PlayedBrokers(clock, {"b:1": {"LOOKUP": found_at("pulsar://b:1"), **(answers or {})}})
+    return Dialer("pulsar://b:1", clock=clock, open_transport=brokers.open), brokers
+
+
 def reader(
     clock: ManualClock | None = None, answers: dict[str, Any] | None = None, **options: Any
 ) -> tuple[EntryReader, PlayedTransport]:
-    clock = clock or ManualClock()
-    brokers = PlayedBrokers(clock, {"b:1": {"LOOKUP": found_at("pulsar://b:1"), **(answers or {})}})
-    dialer = Dialer("pulsar://b:1", clock=clock, open_transport=brokers.open)
-    opened = EntryReader(dialer, TOPIC, rng=random.Random(1), **options)
-    return opened, brokers.opened[-1]
+    dialer, brokers = dialed(answers, clock)
+    return EntryReader(dialer, TOPIC, rng=random.Random(1), **options), brokers.opened[-1]
 
 
 def entries(*numbers: int, **more: Any) -> bytes:
@@ -53,34 +56,26 @@ def granted(transport: PlayedTransport) -> list[int]:
 def test_entries_come_as_they_came_and_the_position_follows() -> None:
     one, transport = reader(after=EntryPosition(5, 0))
     transport.coming += [entries(1, 2), entries(3)]
-
     assert one.position == EntryPosition(5, 0)
     assert [entry.position.entry for entry in one.read(100)] == [1, 2]
     assert one.position == EntryPosition(5, 2)
     assert [entry.position.entry for entry in one.read(100)] == [3]
 
 
-def test_the_entry_behind_which_it_begins_is_not_given_though_brokers_begin_with_it() -> None:
+@pytest.mark.parametrize("coming", [[entries(0, 1), entries(2)], [entries(0), entries(1), entries(2)]])
+def test_the_entry_behind_which_it_begins_is_not_given_though_brokers_begin_with_it(coming: list[bytes]) -> None:
+    """Nor does it look like the end when it comes alone."""
     one, transport = reader(after=EntryPosition(5, 0), permits=2)
-    transport.coming += [entries(0, 1), entries(2)]
-
+    transport.coming += coming
     assert [entry.position.entry for entry in one.read(100)] == [1]
     assert [entry.position.entry for entry in one.read(100)] == [2]
     assert granted(transport) == [2, 2], "it took a permit all the same"
-
-
-def test_the_entry_that_is_left_out_does_not_look_like_the_end_when_it_comes_alone() -> None:
-    one, transport = reader(after=EntryPosition(5, 0))
-    transport.coming += [entries(0), entries(1)]
-
-    assert [entry.position.entry for entry in one.read(100)] == [1]
 
 
 def test_the_entry_behind_which_it_began_is_out_of_order_when_it_comes_later() -> None:
     one, transport = reader(after=EntryPosition(5, 0))
     transport.coming += [entries(1, 0)]
     one.read(100)
-
     with pytest.raises(ProtocolViolation, match="entry 5:0 behind 5:1"):
         one.read(100)
 
@@ -88,20 +83,27 @@ def test_the_entry_behind_which_it_began_is_out_of_order_when_it_comes_later() -
 def test_it_reads_for_itself_behind_the_position_that_it_was_given() -> None:
     _, transport = reader(after=EntryPosition(5, 7), permits=10)
     (subscribe,) = (said for name, said in transport.requests if name == "SUBSCRIBE")
-
     assert (subscribe.durable, subscribe.start_message_id.ledgerId, subscribe.start_message_id.entryId) == (False, 5, 7)
     assert subscribe.subscription == f"timewheel-look-{int(random.Random(1).random() * (1 << 48)):012x}"
 
 
-def test_permits_are_given_back_when_half_of_them_are_taken_and_the_caller_comes_for_more() -> None:
+@pytest.mark.parametrize(
+    ("coming", "back"),
+    [
+        ([entries(1, 2, 3, 4), entries(5), entries(6)], 5),
+        ([entries(1), entries(2, num_messages_in_batch=100), entries(3)], 101),  # as many as the batch has messages
+    ],
+)
+def test_permits_are_given_back_when_half_of_them_are_taken_and_the_caller_comes_for_more(
+    coming: list[bytes], back: int
+) -> None:
     one, transport = reader(permits=10)
-    transport.coming += [entries(1, 2, 3, 4), entries(5), entries(6)]
+    transport.coming += coming
     one.read(100)
     one.read(100)
-    assert granted(transport) == [10], "five are taken, and nobody has come for more"
+    assert granted(transport) == [10], "half are taken, and nobody has come for more"
     one.read(100)
-
-    assert granted(transport) == [10, 5]
+    assert granted(transport) == [10, back]
 
 
 def test_what_was_read_is_acknowledged_once_and_unasked_when_the_caller_comes_for_more() -> None:
@@ -109,18 +111,8 @@ def test_what_was_read_is_acknowledged_once_and_unasked_when_the_caller_comes_fo
     transport.coming += [entries(1, 2), entries(3)]
     for _ in range(4):
         one.read(0)
-
     told = [said for name, said in transport.requests if name == "ACK"]
     assert [(said.ack_type, said.message_id[0].entryId, said.request_id) for said in told] == [(1, 2, 0), (1, 3, 0)]
-
-
-def test_a_batch_counts_as_many_permits_as_it_has_messages() -> None:
-    one, transport = reader(permits=10)
-    transport.coming += [entries(1, num_messages_in_batch=100)]
-    one.read(100)
-    one.read(0)
-
-    assert granted(transport) == [10, 100]
 
 
 def test_a_count_that_no_batch_has_is_given_back_as_a_broker_counts_it() -> None:
@@ -129,7 +121,6 @@ def test_a_count_that_no_batch_has_is_given_back_as_a_broker_counts_it() -> None
     transport.coming += [entries(1, num_messages_in_batch=-1), entries(2, num_messages_in_batch=(1 << 31) - 1)]
     for _ in range(3):
         one.read(0)
-
     owed = (10 - 1 + (1 << 31) - 1 - sum(granted(transport))) % (1 << 32)
     assert owed < 10 // 2, "less than is worth a command"
 
@@ -145,7 +136,6 @@ def test_when_nothing_comes_it_returns_in_time_with_nothing() -> None:
     one, transport = reader(clock)
     began_ms = clock.monotonic_ms()
     transport.coming += [command_frame("ACTIVE_CONSUMER_CHANGE", consumer_id=1)]  # which is nothing to wait for
-
     assert one.read(250) == []
     assert clock.monotonic_ms() - began_ms == 250
 
@@ -154,7 +144,6 @@ def test_a_broker_that_says_nothing_is_asked_whether_it_is_there_and_then_given_
     clock = ManualClock()
     one, transport = reader(clock, {"PING": lambda _: b""})
     began_ms = clock.monotonic_ms()
-
     with pytest.raises(BrokerSilent, match="no answer to a PING within 30000 ms"):
         one.read(3_600_000)
     assert clock.monotonic_ms() - began_ms == 60_000
@@ -165,17 +154,19 @@ def test_a_broker_that_says_nothing_is_asked_whether_it_is_there_and_then_given_
 def test_a_quiet_topic_is_read_for_as_long_as_its_broker_answers() -> None:
     clock = ManualClock()
     one, transport = reader(clock)
-
     assert one.read(600_000) == []
     assert transport.names().count("PING") == 20, "every 30 s"
 
 
-def test_the_brokers_pings_are_answered() -> None:
+@pytest.mark.parametrize(
+    ("asked", "answered"),
+    [(command_frame("PING"), "PONG"), (command_frame("AUTH_CHALLENGE", server_version="s"), "AUTH_RESPONSE")],
+)
+def test_what_the_broker_asks_of_the_connection_is_answered(asked: bytes, answered: str) -> None:
     one, transport = reader()
-    transport.coming += [command_frame("PING")]
+    transport.coming += [asked]
     one.read(10)
-
-    assert transport.names()[-1] == "PONG"
+    assert transport.names()[-1] == answered
 
 
 def test_a_consumer_that_the_broker_closed_is_told_behind_what_was_read_before() -> None:
@@ -203,7 +194,6 @@ def test_a_consumer_that_the_broker_closed_is_told_behind_what_was_read_before()
 def test_a_violation_is_told_behind_what_was_read_before(stream: bytes, given: list[int], said: str) -> None:
     one, transport = reader()
     transport.coming += [stream]
-
     assert [entry.position.entry for entry in one.read(10)] == given
     with pytest.raises(ProtocolViolation, match=said):
         one.read(10)
@@ -214,7 +204,6 @@ def test_an_entry_before_the_start_is_an_error_at_once() -> None:
     """What a broker delivers to whoever begins beyond the end: all of it, from the first."""
     one, transport = reader(after=EntryPosition(9, 0))
     transport.coming += [entries(0)]
-
     with pytest.raises(ProtocolViolation, match="was the topic deleted and made again"):
         one.read(10)
 
@@ -235,7 +224,6 @@ def test_the_last_position_is_asked_for_and_entries_that_come_meanwhile_are_kept
 
 def test_the_last_position_of_a_consumer_that_was_closed_is_not_waited_for() -> None:
     one, transport = reader(answers={"GET_LAST_MESSAGE_ID": lambda _: CLOSED})
-
     with pytest.raises(ConsumerLost):
         one.last_position()
     assert transport.is_closed
@@ -258,11 +246,9 @@ def test_payloads_are_kept_only_for_whoever_wants_them() -> None:
     ],
 )
 def test_a_reader_that_cannot_be_opened_leaves_no_connection(answer: Any, error: type[Exception]) -> None:
-    clock = ManualClock()
-    brokers = PlayedBrokers(clock, {"b:1": {"LOOKUP": found_at("pulsar://b:1"), "SUBSCRIBE": answer}})
+    dialer, brokers = dialed({"SUBSCRIBE": answer})
     with pytest.raises(error):
-        EntryReader(Dialer("pulsar://b:1", clock=clock, open_transport=brokers.open), TOPIC)
-
+        EntryReader(dialer, TOPIC)
     assert brokers.opened[-1].is_closed
 
 
@@ -270,7 +256,6 @@ def test_leaving_closes_and_what_is_closed_says_so() -> None:
     one, transport = reader(after=EARLIEST)
     with one:
         pass
-
     assert transport.is_closed
     with pytest.raises(BrokerLost, match="it was closed here; open another one"):
         one.read(10)
@@ -278,27 +263,16 @@ def test_leaving_closes_and_what_is_closed_says_so() -> None:
         one.last_position()
 
 
-def test_credentials_are_read_again_when_the_broker_asks() -> None:
-    one, transport = reader()
-    transport.coming += [command_frame("AUTH_CHALLENGE", server_version="s")]
-    one.read(10)
-
-    assert transport.names()[-1] == "AUTH_RESPONSE"
-
-
 def test_a_lost_connection_is_told_with_its_address() -> None:
     one, transport = reader()
     transport.ends_with = "reset"
-
     with pytest.raises(BrokerLost, match="no connection to b:1: reset") as lost:
         one.read(10)
     assert lost.value.address == "b:1"
 
 
 def acknowledger(answers: dict[str, Any] | None = None, **options: Any) -> tuple[EntryAcknowledger, PlayedTransport]:
-    clock = ManualClock()
-    brokers = PlayedBrokers(clock, {"b:1": {"LOOKUP": found_at("pulsar://b:1"), **(answers or {})}})
-    dialer = Dialer("pulsar://b:1", clock=clock, open_transport=brokers.open)
+    dialer, brokers = dialed(answers)
     return EntryAcknowledger(dialer, TOPIC, "billing", **options), brokers.opened[-1]
 
 
@@ -318,7 +292,6 @@ def confirmed(said: Any) -> bytes:
 def test_it_joins_as_a_consumer_that_takes_nothing(kind: Any, number: int) -> None:
     _, transport = acknowledger(name="me", kind=kind)
     (subscribe,) = (said for name, said in transport.requests if name == "SUBSCRIBE")
-
     assert (subscribe.subscription, subscribe.subType, subscribe.durable, subscribe.consumer_name) == (
         *("billing", number, True),
         "me",
@@ -332,7 +305,6 @@ def test_it_joins_as_a_consumer_that_takes_nothing(kind: Any, number: int) -> No
 def test_positions_go_out_by_the_thousand(count: int, sizes: list[int]) -> None:
     one, transport = acknowledger()
     one.acknowledge(positions(count))
-
     assert [len(said.message_id) for said in acks(transport)] == sizes
     assert [(said.ledgerId, said.entryId) for ack in acks(transport) for said in ack.message_id] == positions(count)
 
@@ -388,26 +360,21 @@ def test_a_refusal_of_any_of_them_is_told_and_ends_it(which: int) -> None:
         one.acknowledge(positions(1))
 
 
-def test_a_consumer_that_is_closed_meanwhile_will_never_be_answered_and_is_told_at_once() -> None:
-    one, transport = acknowledger({"ACK": lambda _: CLOSED})
-
-    with pytest.raises(ConsumerLost, match="what it had not confirmed may be done or not"):
-        one.acknowledge(positions(1))
-    assert transport.is_closed
-
-
-def test_a_consumer_that_was_closed_before_is_told_by_the_next_acknowledgement() -> None:
-    one, transport = acknowledger({"ACK": lambda _: b""})
-    transport.coming += [CLOSED]
-
-    with pytest.raises(ConsumerLost):
-        one.acknowledge(positions(1))
-
-
-def test_a_broker_that_does_not_confirm_is_given_up_in_time() -> None:
-    one, transport = acknowledger({"ACK": lambda _: b""})
-
-    with pytest.raises(BrokerSilent, match="it may have done it"):
+@pytest.mark.parametrize(
+    ("answer", "came_before", "error", "said"),
+    [
+        (CLOSED, [], ConsumerLost, "what it had not confirmed may be done or not"),
+        (b"", [CLOSED], ConsumerLost, "the broker closed the consumer"),
+        (b"", [], BrokerSilent, "it may have done it"),
+    ],
+    ids=["closed meanwhile", "closed before", "given up in time"],
+)
+def test_what_is_not_confirmed_is_told(
+    answer: bytes, came_before: list[bytes], error: type[Exception], said: str
+) -> None:
+    one, transport = acknowledger({"ACK": lambda _: answer})
+    transport.coming += came_before
+    with pytest.raises(error, match=said):
         one.acknowledge(positions(1))
     assert transport.is_closed
 
@@ -417,7 +384,6 @@ def test_keeping_alive_answers_pings_and_finds_out_that_it_is_closed() -> None:
     transport.coming += [command_frame("PING")]
     one.keep_alive()
     assert transport.names()[-1] == "PONG"
-
     transport.coming += [CLOSED]
     with pytest.raises(ConsumerLost):
         one.keep_alive()
@@ -426,7 +392,6 @@ def test_keeping_alive_answers_pings_and_finds_out_that_it_is_closed() -> None:
 def test_leaving_waits_until_the_broker_has_seen_it() -> None:
     one, transport = acknowledger()
     one.leave()
-
     assert (transport.names()[-1], transport.is_closed) == ("CLOSE_CONSUMER", True)
 
 
@@ -437,5 +402,4 @@ def test_leaving_waits_until_the_broker_has_seen_it() -> None:
 def test_imports_cost_nothing_and_load_no_client_of_pulsar(module: str, absent: set[str]) -> None:
     code = f"import sys, timewheel.broker.protocol{module}; assert not {absent} & set(sys.modules), sys.modules.keys()"
     done = ran([sys.executable, "-c", code], cwd=ROOT)
-
     assert done.returncode == 0, done.stderr

@@ -30,7 +30,6 @@ from timewheel.core.errors import BadConnection
 )
 def test_urls_are_addresses(text: str, addresses: tuple[str, ...], is_tls: bool) -> None:
     found = ServiceUrl.parse(text)
-
     assert (tuple(map(str, found.addresses)), found.is_tls) == (addresses, is_tls)
 
 
@@ -49,7 +48,6 @@ def test_an_address_of_version_6_has_no_brackets_where_it_is_connected_to() -> N
 def test_what_is_none_is_refused_and_not_repeated(text: str) -> None:
     with pytest.raises(BadConnection, match="service_url") as refused:
         ServiceUrl.parse(text)
-
     assert "secret" not in str(refused.value)
 
 
@@ -125,7 +123,6 @@ def cluster(answers: Mapping[str, Mapping[str, Answering]]) -> tuple[Dialer, Pla
 def test_a_broker_that_serves_the_topic_itself_is_not_connected_to_twice() -> None:
     dialer, brokers, _ = cluster({"front:1": {"LOOKUP": found_at("pulsar://front:1")}})
     session = dialer.reach(TOPIC)
-
     (only,) = brokers.opened
     assert (session.server, only.names(), only.is_closed) == ("played", ["CONNECT", "LOOKUP"], False)
     assert only.requests[0][1].auth_data == b"t0ken"
@@ -134,7 +131,6 @@ def test_a_broker_that_serves_the_topic_itself_is_not_connected_to_twice() -> No
 def test_the_owner_is_connected_to_and_the_one_that_was_asked_is_left() -> None:
     dialer, brokers, _ = cluster({"front:1": {"LOOKUP": found_at("pulsar://owner:2")}, "owner:2": {}})
     dialer.reach(TOPIC)
-
     asked, owner = brokers.opened
     assert (asked.is_closed, owner.is_closed, owner.names()) == (True, False, ["CONNECT"])
     assert not owner.requests[0][1].HasField("proxy_to_broker_url")
@@ -159,7 +155,6 @@ def test_a_proxy_is_asked_to_connect_to_the_broker() -> None:
     found = found_at("pulsar://inside:6650", proxy_through_service_url=True)
     dialer, brokers, _ = cluster({"front:1": {"LOOKUP": found}})
     dialer.reach(TOPIC)
-
     asked, through = brokers.opened
     assert (str(through.address), through.requests[0][1].proxy_to_broker_url) == ("front:1", "inside:6650")
     assert asked.is_closed
@@ -170,7 +165,6 @@ def test_a_broker_that_is_its_own_proxy_is_not_connected_to_twice() -> None:
     found = found_at("pulsar://front:1", proxy_through_service_url=True)
     dialer, brokers, _ = cluster({"front:1": {"LOOKUP": found}})
     dialer.reach(TOPIC)
-
     assert len(brokers.opened) == 1
 
 
@@ -193,7 +187,6 @@ def test_a_lookup_that_is_refused_closes_the_connection_and_says_why() -> None:
         "LOOKUP_RESPONSE", request_id=said.request_id, response=2, error=11, message="no such topic"
     )
     dialer, brokers, _ = cluster({"front:1": {"LOOKUP": refused}})
-
     with pytest.raises(BrokerRefused, match=f"refused to look up {TOPIC} .TopicNotFound.: no such topic"):
         dialer.reach(TOPIC)
     assert brokers.opened[0].is_closed
@@ -207,7 +200,6 @@ def test_a_broker_that_is_silent_is_given_up_in_time_and_left(silent_on: str, wa
     began_ms = clock.monotonic_ms()
     with pytest.raises(BrokerSilent, match=waited_for):
         dialer.reach(TOPIC)
-
     assert clock.monotonic_ms() - began_ms == 30_000
     assert brokers.opened[0].is_closed
 
@@ -217,7 +209,6 @@ def test_of_several_hosts_the_first_that_is_there_is_asked() -> None:
     brokers = PlayedBrokers(clock, {"three:3": {"LOOKUP": found_at("pulsar://three:3")}})
     Dialer("pulsar://one:1,two:2,three:3", clock=clock, open_transport=brokers.open).reach(TOPIC)
     assert [str(one.address) for one in brokers.opened] == ["three:3"]
-
     with pytest.raises(BrokerLost, match="no connection to two:2: nobody is there"):
         Dialer("pulsar://one:1,two:2", clock=clock, open_transport=brokers.open).reach(TOPIC)
 

@@ -91,7 +91,6 @@ FIELDS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 def test_each_field_is_read_as_it_was_written(name: str) -> None:
     written, expected = FIELDS[name]
     entry = read(entry_frame((1, 2), **written))
-
     assert {field: getattr(entry, field) for field in expected} == expected
 
 
@@ -101,19 +100,16 @@ def test_unknown_fields_are_passed_over_and_known_numbers_of_another_kind_too() 
     inner = metadata.SerializeToString() + unknown
     body = struct.pack(">I", len(inner)) + inner
     entry = read(_with_rest(body))
-
     assert (entry.deliver_at_ms, entry.publish_ms) == (3, 2)
 
 
 def test_without_being_asked_for_a_payload_none_is_kept() -> None:
     entry = read(entry_frame((1, 2), payload=b"x" * 100), keep_payload=False)
-
     assert (entry.payload, entry.payload_bytes) == (None, 100)
 
 
 def test_a_wrong_checksum_is_a_defect_that_has_both() -> None:
     entry = read(entry_frame((5, 6), checksum=1))
-
     assert str(entry.defect).startswith("an entry with checksum 0x00000001")
     assert (entry.position, entry.properties, entry.deliver_at_ms) == (EntryPosition(5, 6), {}, None)
 
@@ -123,7 +119,6 @@ def test_no_changed_bit_of_an_entry_goes_unseen(flipped: int) -> None:
     data = bytearray(entry_frame((5, 6), payload=b"x" * 60, partition_key="key"))
     at = len(data) - 60 + flipped // 8
     data[at] ^= 1 << flipped % 8
-
     assert "checksum" in str(read(bytes(data)).defect)
 
 
@@ -154,7 +149,6 @@ ABSURD: dict[str, tuple[dict[str, Any], str, int]] = {
 def test_a_number_that_cannot_be_is_a_defect_and_counts_as_brokers_count_it(name: str) -> None:
     written, defect, count = ABSURD[name]
     entry = read(entry_frame((1, 2), **written))
-
     assert (entry.defect, entry.message_count) == (defect, count)
 
 
@@ -179,7 +173,6 @@ UNREADABLE: dict[str, tuple[bytes, int]] = {
 def test_metadata_that_protobuf_does_not_allow_is_a_defect(name: str) -> None:
     metadata, count = UNREADABLE[name]
     entry = read(_with_rest(struct.pack(">I", len(metadata)) + metadata + b"payload"))
-
     assert entry.defect is not None
     assert (entry.message_count, entry.properties, entry.deliver_at_ms, entry.marker) == (count, {}, None, None)
     assert entry.payload == struct.pack(">I", len(metadata)) + metadata + b"payload", "all of it"
@@ -189,7 +182,6 @@ def test_metadata_that_protobuf_does_not_allow_is_a_defect(name: str) -> None:
 def test_any_bytes_are_an_entry(rest: bytes, has_head: bool) -> None:
     data = struct.pack(">I", len(VALID) + len(rest) // 2) + VALID + rest if has_head else rest
     entry = read(_with_rest(data))
-
     assert entry.position == EntryPosition(1, 2)
     assert 1 <= entry.message_count < 1 << 32
 

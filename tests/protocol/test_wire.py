@@ -31,9 +31,7 @@ NUMBERS = st.integers(0, (1 << 64) - 1)
 @given(request_id=NUMBERS, error=st.integers(-(1 << 31), (1 << 31) - 1), text=st.text())
 def test_protobufs_bytes_are_read_as_what_they_mean(request_id: int, error: int, text: str) -> None:
     data = message("ERROR", request_id=request_id, error=error, message=text).SerializeToString()
-
     (first, number, _), (second, code, _), (third, _, words) = fields_of(data, 0, len(data))
-
     assert (first, number) == (number_tag(1), request_id)
     assert (second, as_signed(code)) == (number_tag(2), error)
     assert (third, text_of(words)) == (data_tag(3), text)
@@ -43,7 +41,6 @@ def test_protobufs_bytes_are_read_as_what_they_mean(request_id: int, error: int,
 def test_what_is_written_is_what_protobuf_reads(request_id: int, error: int, text: str) -> None:
     read = message("ERROR")
     read.MergeFromString(number_field(1, request_id) + number_field(2, error) + data_field(3, text))
-
     assert (read.request_id, read.error, read.message) == (request_id, error, text)
 
 
@@ -99,7 +96,6 @@ def test_a_text_that_is_no_utf_8_comes_back_byte_for_byte(data: bytes) -> None:
 def test_a_size_that_cannot_be_is_refused_before_anything_else_comes(head: bytes, said: str) -> None:
     frames = Frames()
     frames.feed(head)
-
     with pytest.raises(ProtocolViolation, match=said):
         frames.next()
 
@@ -107,7 +103,6 @@ def test_a_size_that_cannot_be_is_refused_before_anything_else_comes(head: bytes
 def test_a_command_that_is_longer_than_its_frame_is_refused() -> None:
     frames = Frames()
     frames.feed(struct.pack(">II", 10, 7) + b"x" * 6)
-
     with pytest.raises(ProtocolViolation, match="a command of 7 bytes in a frame of 10"):
         frames.next()
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from timewheel.broker.protocol.entries import Compression, Entry
+from timewheel.broker.protocol.entries import Entry
 from timewheel.client.positions import EntryPosition
 
 SOMEWHERE = EntryPosition(7, 11)
@@ -16,16 +14,6 @@ def native_entry(publish_ms: int, due_ms: int, position: EntryPosition = SOMEWHE
     Args:
         publish_ms: When it was sent, UTC milliseconds.
     """
-    nothing: Any = [None] * len(Entry._fields)
-    return Entry(*nothing)._replace(
-        position=position,
-        publish_ms=publish_ms,
-        deliver_at_ms=due_ms,
-        batch_size=0,
-        properties={},
-        key_is_base64=False,
-        compression=Compression.NONE,
-        is_encrypted=False,
-        payload_bytes=0,
-        uncompressed_bytes=0,
+    return Entry(
+        consumer_id=0, position=position, redeliveries=0, properties={}, publish_ms=publish_ms, deliver_at_ms=due_ms
     )

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 
 from timewheel.broker.admin.client import AdminClient
@@ -28,14 +29,8 @@ from timewheel.core.topology import HoldingTopic, calendar_intervals, topology
 from timewheel.inspect.entries import Entries, Place, Run, ledger_runs
 from timewheel.inspect.errors import NothingToSample, NotOfThisPlan
 from timewheel.inspect.missing_topics import no_such_topic
-from timewheel.inspect.reader import ProgressCallback, no_report
-from timewheel.inspect.sample import (
-    DEFAULT_SAMPLES,
-    MAX_SAMPLES,
-    draw,
-    envelope_in,
-    inspect,
-)
+from timewheel.inspect.reader import ProgressCallback, no_report, used_parts
+from timewheel.inspect.sample import DEFAULT_SAMPLES, MAX_SAMPLES, draw, envelope_in, inspect
 
 FEW_PROBES = 8
 """Number of entries that are searched for the first timer of a partition: each relay may have left a probe."""
@@ -56,21 +51,13 @@ class Cursor:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Part:
-    """A partition, or a topic without partitions.
+    """A partition, or a topic without partitions."""
 
-    Args:
-        name: Full name, with the partition's suffix.
-        at_ms: Time of the read, UTC milliseconds.
-        runs: Entries of each ledger, in order; empty ledgers are left out.
-        first_stored_ms: Publish time of the first stored entry; None if the partition is empty.
-        cursors: Cursors of the plan's subscriptions (of the relay's, for a holding topic).
-    """
-
-    name: str
-    at_ms: int
-    runs: tuple[Run, ...]
-    first_stored_ms: int | None
-    cursors: Mapping[str, Cursor]
+    name: str  # full name, with the partition's suffix
+    at_ms: int  # time of the read, UTC milliseconds
+    runs: tuple[Run, ...]  # entries of each ledger, in order; empty ledgers are left out
+    first_stored_ms: int | None  # publish time of the first stored entry; None if the partition is empty
+    cursors: Mapping[str, Cursor]  # cursors of the plan's subscriptions (of the relay's, for a holding topic)
 
     @property
     def entries(self) -> int:
@@ -95,28 +82,18 @@ class PlanTopic:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredTimer:
-    """A message stored in a topic of the plan.
+    """A message stored in a topic of the plan."""
 
-    Args:
-        place: Place of the entry; messages of a batch share it.
-        stored_ms: Publish time of the entry, UTC milliseconds.
-        entered_ms: Time at which a producer accepted the timer, or the nominal time of its last hop; ``stored_ms``
-            without an envelope.
-        due_ms: Due time; not before ``entered_ms``.
-        size_bytes: Size of the payload.
-        key: Partition key.
-        hops: Number of moves by relays; None without an envelope.
-        envelope: The stored envelope; None without an envelope.
-    """
-
-    place: Place
-    stored_ms: int
+    place: Place  # place of the entry; messages of a batch share it
+    stored_ms: int  # publish time of the entry, UTC milliseconds
+    # time at which a producer accepted the timer, or the nominal time of its last hop; `stored_ms` without an
+    # envelope
     entered_ms: int
-    due_ms: int
-    size_bytes: int
-    key: str | None
-    hops: int | None
-    envelope: Envelope | None = None
+    due_ms: int  # due time; not before `entered_ms`
+    size_bytes: int  # size of the payload
+    key: str | None  # partition key
+    hops: int | None  # number of moves by relays; None without an envelope
+    envelope: Envelope | None = None  # the stored envelope; None without an envelope
 
     @property
     def is_first(self) -> bool:
@@ -331,41 +308,39 @@ def _topic(
     partitions = admin.topics.partitions(name)
     if partitions is None:
         return None
-    parts = []
-    for part in parts_of(name, partitions):
-        try:
-            stats = admin.topics.internal_stats(part)
-            at_ms = clock.now_ms()
-            backlogs = admin.topics.stats(part).subscriptions
-        except AdminMissing:
-            continue  # brokers create a partition at its first use
-        cursors = {
-            subscription: Cursor(
-                mark_delete=stats.cursors[subscription].mark_delete,
-                gap_count=stats.cursors[subscription].gap_count,
-                backlog=backlogs[subscription].backlog if subscription in backlogs else 0,
-            )
-            for subscription in subscriptions
-            if subscription in stats.cursors
-        }
-        parts.append(
-            Part(
-                name=part,
-                at_ms=at_ms,
-                runs=tuple(ledger_runs(stats.ledgers)),
-                first_stored_ms=_first_stored_ms(admin, part, stats),
-                cursors=cursors,
-            )
-        )
+    parts = tuple(
+        part for _, part in used_parts(parts_of(name, partitions), partial(_part, admin, clock, subscriptions))
+    )
     if not parts and not partitions:
         return None
     return PlanTopic(
         name=name,
-        parts=tuple(parts),
+        parts=parts,
         partitions=partitions,
         step=None if held is None else held.step,
         slot=0 if held is None else held.slot,
         interval_start_ms=interval_start_ms,
+    )
+
+
+def _part(admin: AdminClient, clock: Clock, subscriptions: Sequence[str], name: str) -> Part:
+    stats = admin.topics.internal_stats(name)
+    at_ms = clock.now_ms()
+    backlogs = admin.topics.stats(name).subscriptions
+    return Part(
+        name=name,
+        at_ms=at_ms,
+        runs=tuple(ledger_runs(stats.ledgers)),
+        first_stored_ms=_first_stored_ms(admin, name, stats),
+        cursors={
+            one: Cursor(
+                mark_delete=cursor.mark_delete,
+                gap_count=cursor.gap_count,
+                backlog=backlogs[one].backlog if one in backlogs else 0,
+            )
+            for one in subscriptions
+            if (cursor := stats.cursors.get(one)) is not None
+        },
     )
 
 

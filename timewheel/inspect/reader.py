@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TypeVar
 
 from timewheel.broker.admin.client import AdminClient
 from timewheel.broker.admin.http import asked
-from timewheel.core.errors import AdminError
+from timewheel.core.errors import AdminError, AdminMissing
 
 AT_ONCE = 16
 """Concurrent requests over all brokers; each takes some milliseconds of a broker's web threads."""
@@ -59,16 +60,19 @@ def each(read: Callable[[A], B], items: Iterable[A], at_once: int = AT_ONCE) -> 
         pool.shutdown(cancel_futures=True)
 
 
+def used_parts(names: Iterable[str], read: Callable[[str], T]) -> Iterator[tuple[str, T]]:
+    """Yield partitions with what was read of them; brokers create a partition at its first use, so some are missing."""
+    for name in names:
+        with suppress(AdminMissing):
+            yield name, read(name)
+
+
+@dataclass(slots=True)
 class Reader:
-    """Reads from a cluster: a subject that cannot be read is recorded, and None. Thread-safe.
+    """Reads from a cluster: a subject that cannot be read is recorded, and None. Thread-safe."""
 
-    Args:
-        admin: Client whose role may read the topics' stats and peek at their messages.
-    """
-
-    def __init__(self, admin: AdminClient) -> None:
-        self.admin = admin
-        self.unseen: dict[str, Unseen] = {}
+    admin: AdminClient  # its role may read the topics' stats and peek at their messages
+    unseen: dict[str, Unseen] = field(default_factory=dict, init=False)
 
     def ask(self, subject: str, call: Callable[[], T]) -> T | None:
         """Return the result of a call; None if its subject does not exist or cannot be read.
@@ -82,6 +86,6 @@ class Reader:
         """Record a subject that cannot be read."""
         self.lost(subject, error.reason)
 
-    def lost(self, subject: str, reason: str) -> None:
+    def lost(self, subject: str, reason: str, *, is_target: bool = False) -> None:
         """Record a subject that cannot be read, for another reason than the broker's."""
-        self.unseen[subject] = Unseen(what=subject, reason=reason)
+        self.unseen[subject] = Unseen(what=subject, reason=reason, is_target=is_target)

@@ -24,21 +24,15 @@ from timewheel.broker.admin.entries import StoredEntry
 from timewheel.broker.admin.stats import is_users
 from timewheel.core.broker_profile import BrokerProfile
 from timewheel.core.envelope import NUDGE_PROPERTY, PROBE_PROPERTY, TIMER_PROPERTY, Envelope
-from timewheel.core.errors import (
-    AdminDenied,
-    AdminError,
-    AdminMissing,
-    AdminUnreachable,
-    EnvelopeError,
-)
+from timewheel.core.errors import AdminDenied, AdminError, AdminUnreachable, EnvelopeError
 from timewheel.core.extras import need_extras
 from timewheel.core.history_span import shows_full
 from timewheel.core.ids import is_native_id
 from timewheel.core.names import parts_of
-from timewheel.inspect.entries import Entries, Place, Run, ledger_runs
+from timewheel.inspect.entries import Entries, Place, ledger_runs
 from timewheel.inspect.errors import NothingToSample
 from timewheel.inspect.missing_topics import no_such_topic, shadow_of
-from timewheel.inspect.reader import ProgressCallback, each, no_report
+from timewheel.inspect.reader import ProgressCallback, each, no_report, used_parts
 
 DEFAULT_SAMPLES = 10_000
 """The error of any share of the delays is then at most 1.4 percentage points, in 95 of 100 samples."""
@@ -54,29 +48,21 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SampledEntry:
-    """An entry, as a row of a history.
+    """An entry, as a row of a history."""
 
-    Args:
-        publish_ms: Send time by the producer's clock, UTC milliseconds; for a timer that a relay has moved (``hops``),
-            the time of its last move: an envelope does not store the first send.
-        due_ms: Due time, from the envelope if the entry has one; ``publish_ms`` if it is not delayed, or was due before
-            it was sent.
-        size_bytes: Size of the payload, uncompressed; for a batch, of all its messages.
-        key: Partition key; None without a key, and for a batch.
-        is_delayed: True if it has a due time.
-        is_overdue: True if it was due before it was sent.
-        batch_messages: Messages in the batch; 0 if it is no batch. Clients put no delayed message into a batch.
-        hops: Number of moves by relays; 0 if it is still where its producer sent it. None without an envelope: it was
-            not sent by timewheel, or it is a batch.
-    """
-
+    # send time by the producer's clock, UTC milliseconds; for a timer that a relay has moved (`hops`), the time of
+    # its last move: an envelope does not store the first send
     publish_ms: int
+    # due time, from the envelope if the entry has one; `publish_ms` if it is not delayed, or was due before it was
+    # sent
     due_ms: int
-    size_bytes: int
-    key: str | None
-    is_delayed: bool
-    is_overdue: bool
-    batch_messages: int
+    size_bytes: int  # size of the payload, uncompressed; for a batch, of all its messages
+    key: str | None  # partition key; None without a key, and for a batch
+    is_delayed: bool  # True if it has a due time
+    is_overdue: bool  # True if it was due before it was sent
+    batch_messages: int  # messages in the batch; 0 if it is no batch. Clients put no delayed message into a batch.
+    # number of moves by relays; 0 if it is still where its producer sent it. None without an envelope: it was not
+    # sent by timewheel, or it is a batch.
     hops: int | None = None
 
     @property
@@ -94,29 +80,18 @@ class Unread(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sample:
-    """A sample without replacement: every entry had the same chance.
+    """A sample without replacement: every entry had the same chance."""
 
-    Args:
-        topic: The topic as the caller named it.
-        partitions: Number of partitions; 0 for a topic without partitions.
-        population: Number of entries when they were counted.
-        seed: Seed that draws the same places again.
-        sampled_at_ms: Time of the count, UTC milliseconds.
-        entries: Entries in the order of sending.
-        unread: Chosen entries that had disappeared or were unreadable.
-        unreadable: Those of them that existed but were unreadable.
-        of_shadow: Chosen entries that the topic's shadow put there, which are no sends and left out: timers that it has
-            brought back, whose originals are in the topic too, and its own messages.
-    """
-
-    topic: str
-    partitions: int
-    population: int
-    seed: int
-    sampled_at_ms: int
-    entries: tuple[SampledEntry, ...]
-    unread: int
-    unreadable: int = 0
+    topic: str  # the topic as the caller named it
+    partitions: int  # number of partitions; 0 for a topic without partitions
+    population: int  # number of entries when they were counted
+    seed: int  # seed that draws the same places again
+    sampled_at_ms: int  # time of the count, UTC milliseconds
+    entries: tuple[SampledEntry, ...]  # entries in the order of sending
+    unread: int  # chosen entries that had disappeared or were unreadable
+    unreadable: int = 0  # those of them that existed but were unreadable
+    # chosen entries that the topic's shadow put there, which are no sends and left out: timers that it has brought
+    # back, whose originals are in the topic too, and its own messages
     of_shadow: int = 0
 
     @property
@@ -188,16 +163,10 @@ def _stored(admin: AdminClient, topic: str) -> tuple[int, Entries]:
     partitions = admin.topics.partitions(topic)
     if partitions is None:
         raise NothingToSample(topic, no_such_topic(admin, topic))
-    runs: list[tuple[str, Run]] = []
-    for name in parts_of(topic, partitions):
-        try:
-            ledgers = admin.topics.internal_stats(name).ledgers
-        except AdminMissing:
-            if not partitions:
-                raise NothingToSample(topic, no_such_topic(admin, topic)) from None
-            continue  # brokers create a partition at its first use
-        runs += ((name, run) for run in ledger_runs(ledgers))
-    return partitions, Entries(runs)
+    parts = dict(used_parts(parts_of(topic, partitions), admin.topics.internal_stats))
+    if not parts and not partitions:
+        raise NothingToSample(topic, no_such_topic(admin, topic))
+    return partitions, Entries((name, run) for name, stats in parts.items() for run in ledger_runs(stats.ledgers))
 
 
 def inspect(
@@ -316,69 +285,42 @@ NORMAL_95 = 1.96
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SampleFigures:
-    """Counts in the sample, and estimates for the topic with 95 % intervals (estimate plus or minus error).
+    """Counts in the sample, and estimates for the topic with 95 % intervals (estimate plus or minus error)."""
 
-    Args:
-        rows: Entries in the sample.
-        population: Entries in the topic.
-        scale: Entries of the topic per sampled entry. A history made of the sample has the topic's rate divided by
-            this.
-        unread: Chosen entries that had disappeared or were unreadable.
-        unreadable: Those of them that existed but were unreadable.
-        delayed: Entries with a due time.
-        undelayed: Entries without a due time: they count as due when they were sent.
-        overdue: Delayed entries that were due before they were sent: they count as due when they were sent.
-        batches: Entries with several messages; each counts as a single entry, due when it was sent.
-        batched_messages: Messages in the batches.
-        timewheel_entries: Entries written by timewheel.
-        native_entries: Sampled timers under the broker's own delay that are not due yet and were not sent by timewheel.
-        native_until_ms: Latest due time of these, UTC milliseconds; None without native timers.
-        of_shadow: Entries beside these rows that the topic's shadow put there, and that are no sends.
-        moved_entries: Entries of timewheel that a relay has moved: they have waited in other topics before.
-        first_publish_ms: Earliest send time of the sample, UTC milliseconds.
-        last_publish_ms: Latest send time of the sample, UTC milliseconds.
-        entries_per_second: Rate of the topic over that span; 0 if the span is 0.
-        delay_mean_ms: Mean delay of all entries, undelayed entries included.
-        delay_mean_error_ms: Error of that mean.
-        delay_p50_ms: Delay not exceeded by half of the entries.
-        delay_p90_ms: Delay not exceeded by nine tenths.
-        delay_p99_ms: Delay not exceeded by 99 of 100.
-        delay_max_ms: Longest delay of the sample; rare longer delays may be missing from the sample.
-        share_error: Error of the share of entries up to any delay, for all delays at once (Dvoretzky-Kiefer-Wolfowitz).
-        law_gaps: Gaps of a subscription by the law, all partitions together, if delays are independent of the time of
-            sending and the rate stays the same: rate times half the mean difference of two delays. Delays that follow
-            the clock ("09:00 next day") leave far fewer gaps; `timewheel plan` sees that, this figure does not. None if
-            the sample reaches less far back than ``delay_p99_ms``: the topic has not filled up yet.
-        law_gaps_error: Error of `law_gaps` from the delays; the rate counts as known. None as above.
-    """
-
-    rows: int
-    population: int
+    rows: int  # entries in the sample
+    population: int  # entries in the topic
+    # entries of the topic per sampled entry. A history made of the sample has the topic's rate divided by this.
     scale: float
-    unread: int
-    unreadable: int
-    delayed: int
-    undelayed: int
-    overdue: int
-    batches: int
-    batched_messages: int
-    timewheel_entries: int
-    of_shadow: int
-    moved_entries: int
+    unread: int  # chosen entries that had disappeared or were unreadable
+    unreadable: int  # those of them that existed but were unreadable
+    delayed: int  # entries with a due time
+    undelayed: int  # entries without a due time: they count as due when they were sent
+    overdue: int  # delayed entries that were due before they were sent: they count as due when they were sent
+    batches: int  # entries with several messages; each counts as a single entry, due when it was sent
+    batched_messages: int  # messages in the batches
+    timewheel_entries: int  # entries written by timewheel
+    of_shadow: int  # entries beside these rows that the topic's shadow put there, and that are no sends
+    moved_entries: int  # entries of timewheel that a relay has moved: they have waited in other topics before
+    # sampled timers under the broker's own delay that are not due yet and were not sent by timewheel
     native_entries: int
-    native_until_ms: int | None
-    first_publish_ms: int
-    last_publish_ms: int
-    entries_per_second: float
-    delay_mean_ms: float
-    delay_mean_error_ms: float
-    delay_p50_ms: int
-    delay_p90_ms: int
-    delay_p99_ms: int
-    delay_max_ms: int
+    native_until_ms: int | None  # latest due time of these, UTC milliseconds; None without native timers
+    first_publish_ms: int  # earliest send time of the sample, UTC milliseconds
+    last_publish_ms: int  # latest send time of the sample, UTC milliseconds
+    entries_per_second: float  # rate of the topic over that span; 0 if the span is 0
+    delay_mean_ms: float  # mean delay of all entries, undelayed entries included
+    delay_mean_error_ms: float  # error of that mean
+    delay_p50_ms: int  # delay not exceeded by half of the entries
+    delay_p90_ms: int  # delay not exceeded by nine tenths
+    delay_p99_ms: int  # delay not exceeded by 99 of 100
+    delay_max_ms: int  # longest delay of the sample; rare longer delays may be missing from the sample
+    # error of the share of entries up to any delay, for all delays at once (Dvoretzky-Kiefer-Wolfowitz)
     share_error: float
+    # gaps of a subscription by the law, all partitions together, if delays are independent of the time of sending and
+    # the rate stays the same: rate times half the mean difference of two delays. Delays that follow the clock ("09:00
+    # next day") leave far fewer gaps; `timewheel plan` sees that, this figure does not. None if the sample reaches
+    # less far back than `delay_p99_ms`: the topic has not filled up yet.
     law_gaps: float | None
-    law_gaps_error: float | None
+    law_gaps_error: float | None  # error of `law_gaps` from the delays; the rate counts as known. None as above.
 
 
 def figures_of(sample: Sample) -> SampleFigures:
@@ -454,6 +396,12 @@ def _standard_error(values: Sequence[float], mean: float) -> float:
     return sqrt(sum((value - mean) ** 2 for value in values) / (count - 1) / count)
 
 
+def error_of_mean(values: Sequence[float], population: int) -> float:
+    """Return the error at 95 % of the mean of values that were drawn from a population without replacement."""
+    mean = sum(values) / len(values)
+    return NORMAL_95 * _standard_error(values, mean) * sqrt(1 - len(values) / population)
+
+
 def _quantile(ascending: Sequence[int], share: float) -> int:
     """Return the least value that this share of the values does not exceed."""
     return ascending[max(0, ceil(share * len(ascending)) - 1)]
@@ -481,13 +429,12 @@ def sampled_topic(admin: AdminClient, sample: Sample, profile: BrokerProfile) ->
     Raises:
         AdminError: The role may not read the topic's stats.
     """
-    found: set[str] = set()
-    for part in parts_of(sample.topic, sample.partitions):
-        try:
-            stats = admin.topics.stats(part)
-        except AdminMissing:
-            continue  # brokers create a partition at its first use
-        found |= {name for name, own in stats.subscriptions.items() if own.is_durable and is_users(name)}
+    found = {
+        name
+        for _, stats in used_parts(parts_of(sample.topic, sample.partitions), admin.topics.stats)
+        for name, own in stats.subscriptions.items()
+        if own.is_durable and is_users(name)
+    }
     return SampledTopic(profile=profile, subscriptions=tuple(sorted(found)), shadow=shadow_of(admin, sample.topic))
 
 

@@ -104,17 +104,11 @@ class RetiredTopic:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rolled:
-    """Result of a roll.
+    """Result of a roll."""
 
-    Args:
-        made: Provisioning of upcoming intervals.
-        retired: Passed topics with their stages.
-        open_topics: Number of topics that are still open.
-    """
-
-    made: Report
-    retired: tuple[RetiredTopic, ...]
-    open_topics: int
+    made: Report  # provisioning of upcoming intervals
+    retired: tuple[RetiredTopic, ...]  # passed topics with their stages
+    open_topics: int  # number of topics that are still open
 
 
 def roll(admin: AdminClient, plan: Plan, now_ms: int, *, dry_run: bool = False) -> Rolled:
@@ -148,11 +142,7 @@ def roll(admin: AdminClient, plan: Plan, now_ms: int, *, dry_run: bool = False) 
         key=lambda interval: (interval.end_ms, interval.name),
     )
     retired = [_retire(admin, plan, interval, now_ms, dry_run=dry_run) for interval in passed]
-    return Rolled(
-        made=made,
-        retired=(*retired, *_orphans(admin, plan)),
-        open_topics=len(intervals) - len(passed),
-    )
+    return Rolled(made=made, retired=(*retired, *_orphans(admin, plan)), open_topics=len(intervals) - len(passed))
 
 
 def _retire(admin: AdminClient, plan: Plan, interval: CalendarTopic, now_ms: int, *, dry_run: bool) -> RetiredTopic:

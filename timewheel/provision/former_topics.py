@@ -121,11 +121,7 @@ def _readers_of(plan: Plan, topic: FormerTopic) -> set[str]:
 
 
 def held_backlog(admin: AdminClient, plan: Plan, *, with_former: bool = False) -> int:
-    """Count the entries that wait in the holding topics of a plan.
-
-    Raises:
-        AdminError: A call failed.
-    """
+    """Count the entries that wait in the holding topics of a plan. AdminError: a call failed."""
     names = former_names(admin, plan)
     holding = {topic.name for topic in topology(plan, admin.clock.now_ms()).holding}
     if with_former:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
 from timewheel.broker.admin.policies import (
@@ -103,23 +103,16 @@ Step = CreateNamespace | CreateTopic | CreateMissedPartitions | GrowTopic | Crea
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicState:
-    """State of a topic on the broker.
+    """State of a topic on the broker."""
 
-    Args:
-        partitions: Number of partitions; None if the topic does not exist, 0 if it is not partitioned.
-        existing: Numbers of the partitions (`parts_of`) that exist; an interrupted creation leaves fewer.
-        subscriptions: Names of subscriptions by number of the existing partition.
-        policies: Policies set on the topic itself; an unset policy is None or missing.
-        stray: Partitions that exist although the topic does not.
-        provisioned: The provisioning record of a due topic.
-    """
-
-    partitions: int | None
-    existing: frozenset[int] = frozenset()
-    subscriptions: Mapping[int, frozenset[str]]
-    policies: Mapping[Policy[Any], Any]
-    stray: tuple[str, ...] = ()
-    provisioned: Provisioned | None = None
+    partitions: int | None  # number of partitions; None if the topic does not exist, 0 if it is not partitioned
+    existing: frozenset[int] = frozenset()  # numbers (`parts_of`); an interrupted creation leaves fewer
+    # names of subscriptions by number of the existing partition
+    subscriptions: Mapping[int, frozenset[str]] = field(default_factory=dict)
+    # policies set on the topic itself; an unset policy is None or missing
+    policies: Mapping[Policy[Any], Any] = field(default_factory=dict)
+    stray: tuple[str, ...] = ()  # partitions that exist although the topic does not
+    provisioned: Provisioned | None = None  # the provisioning record of a due topic
 
 
 _WANTED: Final[tuple[tuple[Policy[Any], Any], ...]] = (

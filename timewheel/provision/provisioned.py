@@ -21,19 +21,12 @@ NO_PROPERTIES = 405
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Provisioned:
-    """Provisioning record in the properties of a due topic.
+    """Provisioning record in the properties of a due topic."""
 
-    Args:
-        subscriptions: Subscriptions of the plan that was provisioned last.
-        namespaces: Holding namespaces that contain topics of this or an earlier plan.
-        revision: Revision of the plan that was provisioned last; 0: unknown, by an earlier version.
-        routing: Routing of that plan, see `routing_of`; empty: unknown, by an earlier version.
-    """
-
-    subscriptions: frozenset[str] = frozenset()
-    namespaces: frozenset[str] = frozenset()
-    revision: int = 0
-    routing: str = ""
+    subscriptions: frozenset[str] = frozenset()  # subscriptions of the plan that was provisioned last
+    namespaces: frozenset[str] = frozenset()  # holding namespaces that contain topics of this or an earlier plan
+    revision: int = 0  # revision of the plan that was provisioned last; 0: unknown, by an earlier version
+    routing: str = ""  # routing of that plan, see `routing_of`; empty: unknown, by an earlier version
 
     @classmethod
     def read(cls, properties: Mapping[str, str]) -> Self | None:
@@ -73,11 +66,7 @@ def provisioned(admin: AdminClient, topic: str) -> Provisioned | None:
 
 
 def note(admin: AdminClient, topic: str, provided: Provisioned) -> None:
-    """Write the record; does nothing if the broker stores no topic properties.
-
-    Raises:
-        AdminError: The broker refused.
-    """
+    """Write the record; does nothing if the broker stores no topic properties. AdminError: the broker refused."""
     try:
         admin.topics.update_properties(topic, provided.properties())
     except AdminError as error:

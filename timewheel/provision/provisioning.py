@@ -72,19 +72,12 @@ MEETING_PAUSE_S = 0.2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """Result of provisioning, or of a dry run.
+    """Result of provisioning, or of a dry run."""
 
-    Args:
-        dry_run: True if nothing was changed; the steps are then still to do.
-        topics: All topics of the plan at that moment.
-        steps: Steps in order; empty if everything was in place.
-        findings: Problems that provisioning cannot repair.
-    """
-
-    dry_run: bool
-    topics: tuple[str, ...]
-    steps: tuple[Step, ...]
-    findings: tuple[Finding, ...]
+    dry_run: bool  # True if nothing was changed; the steps are then still to do
+    topics: tuple[str, ...]  # all topics of the plan at that moment
+    steps: tuple[Step, ...]  # steps in order; empty if everything was in place
+    findings: tuple[Finding, ...]  # problems that provisioning cannot repair
 
     @property
     def errors(self) -> tuple[Finding, ...]:
@@ -205,7 +198,7 @@ def _state(admin: AdminClient, spec: TopicSpec, stored: Mapping[str, frozenset[s
         partitions = None if names is None else admin.topics.partitions(spec.name)
         if not names or partitions is None or bool(partitions) != bool(spec.partitions):
             stray = tuple(sorted(name for name in names or () if partition_of(name)[0] == spec.name != name))
-            return TopicState(partitions=partitions, subscriptions={}, policies={}, stray=stray)
+            return TopicState(partitions=partitions, stray=stray)
         existing = existing_of(names, spec.name, partitions)
         return TopicState(
             partitions=partitions,

@@ -81,10 +81,6 @@ class Brokers:
         """Change a dynamic setting on all brokers, now and after restarts; requires a superuser."""
         self._http.call("POST", f"/brokers/configuration/{quote(name, safe='')}/{quote(value, safe='')}")
 
-    def unset_dynamic(self, name: str) -> None:
-        """Remove the dynamic value of a setting: after their next start the brokers use the value in their files."""
-        self._http.call("DELETE", f"/brokers/configuration/{quote(name, safe='')}")
-
     def runtime_configuration(self) -> Mapping[str, str] | None:
         """Read all settings of the asked broker, by their names in ``broker.conf``.
 
@@ -109,19 +105,13 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NamespacePolicies:
-    """All policies of a namespace, as they were at one moment.
+    """All policies of a namespace, as they were at one moment."""
 
-    Args:
-        namespace: ``tenant/namespace``.
-        replication_clusters: More than one cluster: its topics are geo-replicated (broker-facts: policies-of-topics).
-        schema_validation_enforced: Producers without a schema are refused on topics with a schema.
-        document: All policies, as the broker returned them.
-    """
-
-    namespace: str
+    namespace: str  # `tenant/namespace`
+    # more than one cluster: its topics are geo-replicated (broker-facts: policies-of-topics)
     replication_clusters: tuple[str, ...]
-    schema_validation_enforced: bool
-    document: Mapping[str, Any]
+    schema_validation_enforced: bool  # producers without a schema are refused on topics with a schema
+    document: Mapping[str, Any]  # all policies, as the broker returned them
 
     def get(self, policy: Policy[T]) -> T | None:
         """Return the value that is set on the namespace; None if the broker's setting applies."""

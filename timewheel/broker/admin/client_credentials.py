@@ -63,11 +63,7 @@ class ClientCredentials:
         self._ask_again_at_ms = 0
 
     def __call__(self) -> str:
-        """Return the current token.
-
-        Raises:
-            TokenNotGiven: The server returned no token.
-        """
+        """Return the current token. TokenNotGiven: the server returned no token."""
         with self._lock:
             now_ms = self._clock.now_ms()
             if now_ms < self._renew_at_ms:

@@ -92,38 +92,22 @@ class StoredEntry:
 
     Headers carry Latin-1 only: brokers replace other characters of keys and properties by spaces. The metadata of a
     batch is that of the whole batch: messages in it have properties and keys of their own, inside ``payload``.
-
-    Args:
-        position: Position in the topic.
-        payload: Payload as stored, decompressed; of a batch, all messages with their metadata.
-        publish_at_ms: UTC milliseconds.
-        event_at_ms: UTC milliseconds; None if the producer set no event time.
-        deliver_at_ms: UTC milliseconds; None if it is not delayed.
-        properties: Properties of the message; empty for a batch.
-        producer: Name of the producer.
-        sequence_id: Sequence id of the message, or of the batch's first message.
-        partition_key: None if it has no key.
-        ordering_key: None if it has no ordering key.
-        batch_messages: Messages in the batch; None if it is no batch.
-        null_payload: It was sent without a payload, which differs from an empty payload.
-        encrypted: Its producer encrypted it; the payload cannot be read here.
-        is_replicated: It came from another cluster, as far as the source shows that; its publish time is then of that
-            cluster.
     """
 
-    position: EntryPosition
-    payload: bytes
-    publish_at_ms: int
-    event_at_ms: int | None
-    deliver_at_ms: int | None
-    properties: Mapping[str, str]
-    producer: str
-    sequence_id: int
-    partition_key: str | None
-    ordering_key: bytes | None
-    batch_messages: int | None
-    null_payload: bool
-    encrypted: bool
+    position: EntryPosition  # position in the topic
+    payload: bytes  # payload as stored, decompressed; of a batch, all messages with their metadata
+    publish_at_ms: int  # UTC milliseconds
+    event_at_ms: int | None  # UTC milliseconds; None if the producer set no event time
+    deliver_at_ms: int | None  # UTC milliseconds; None if it is not delayed
+    properties: Mapping[str, str]  # properties of the message; empty for a batch
+    producer: str  # name of the producer
+    sequence_id: int  # sequence id of the message, or of the batch's first message
+    partition_key: str | None  # None if it has no key
+    ordering_key: bytes | None  # None if it has no ordering key
+    batch_messages: int | None  # messages in the batch; None if it is no batch
+    null_payload: bool  # it was sent without a payload, which differs from an empty payload
+    encrypted: bool  # its producer encrypted it; the payload cannot be read here
+    # it came from another cluster, as far as the source shows that; its publish time is then of that cluster
     is_replicated: bool = False
 
 

@@ -24,31 +24,20 @@ UNLIMITED: Final = -1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BacklogQuota:
-    """The broker's action once a backlog is too large or too old.
+    """The broker's action once a backlog is too large or too old."""
 
-    Args:
-        limit_bytes: Applies to `SIZE_QUOTA`; -1: no limit.
-        limit_s: Applies to `AGE_QUOTA`; -1: no limit.
-        action: The first two block producers; the last one drops messages.
-    """
-
-    limit_bytes: int = UNLIMITED
-    limit_s: int = UNLIMITED
-    action: QuotaAction = "producer_request_hold"
+    limit_bytes: int = UNLIMITED  # applies to `SIZE_QUOTA`; -1: no limit
+    limit_s: int = UNLIMITED  # applies to `AGE_QUOTA`; -1: no limit
+    action: QuotaAction = "producer_request_hold"  # the first two block producers; the last one drops messages
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InactiveTopic:
-    """Deletion of unused topics by the broker.
+    """Deletion of unused topics by the broker."""
 
-    Args:
-        delete: ``deleteWhileInactive``.
-        after_s: Seconds of inactivity before the deletion.
-        mode: Which topics count as inactive.
-    """
-
-    delete: bool
-    after_s: int = 60
+    delete: bool  # `deleteWhileInactive`
+    after_s: int = 60  # seconds of inactivity before the deletion
+    # which topics count as inactive
     mode: Literal["delete_when_no_subscriptions", "delete_when_subscriptions_caught_up"] = (
         "delete_when_no_subscriptions"
     )
@@ -64,17 +53,11 @@ class Retention:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DelayedDelivery:
-    """Delayed delivery by the broker, and its precision.
+    """Delayed delivery by the broker, and its precision."""
 
-    Args:
-        active: If false, delayed messages are delivered at once.
-        tick_ms: Milliseconds; messages are up to a tick early or late.
-        max_delay_ms: Longest delay that is accepted from a producer; 0: no limit.
-    """
-
-    active: bool
-    tick_ms: int = 1_000
-    max_delay_ms: int = 0
+    active: bool  # if false, delayed messages are delivered at once
+    tick_ms: int = 1_000  # milliseconds; messages are up to a tick early or late
+    max_delay_ms: int = 0  # longest delay that is accepted from a producer; 0: no limit
 
     def refuses(self, delay_ms: int) -> bool:
         """Return whether the broker refuses messages with such a delay."""
@@ -83,42 +66,25 @@ class DelayedDelivery:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Persistence:
-    """The bookies on which entries are stored; 0 anywhere: the broker's setting.
+    """The bookies on which entries are stored; 0 anywhere: the broker's setting."""
 
-    Args:
-        ensemble: Bookies that a ledger is spread over.
-        write_quorum: Copies of each entry.
-        ack_quorum: Copies that must be written before a send is confirmed.
-        mark_deletes_per_s: Limit of cursor writes per second.
-    """
-
-    ensemble: int
-    write_quorum: int
-    ack_quorum: int
-    mark_deletes_per_s: float = 0.0
+    ensemble: int  # bookies that a ledger is spread over
+    write_quorum: int  # copies of each entry
+    ack_quorum: int  # copies that must be written before a send is confirmed
+    mark_deletes_per_s: float = 0.0  # limit of cursor writes per second
 
 
 @dataclass(frozen=True, slots=True)
 class Policy(Generic[T]):
-    """A policy: its endpoints in the admin API, and the encoding of its value as JSON.
+    """A policy: its endpoints in the admin API, and the encoding of its value as JSON."""
 
-    Args:
-        name: Its endpoint below a topic; None: there is no topic level.
-        namespace_name: Its endpoint below a namespace; empty: there is no namespace level.
-        document_key: Its key in a namespace's policies.
-        encode: Value to JSON.
-        decode: JSON to value.
-        quota: Which of the two backlog quotas.
-        topic_query: The topic level takes the value in the query, not as a body.
-    """
-
-    name: str | None
-    namespace_name: str
-    document_key: str
-    encode: Callable[[T], Any]
-    decode: Callable[[Any], T]
-    quota: str | None = None
-    topic_query: bool = False
+    name: str | None  # its endpoint below a topic; None: there is no topic level
+    namespace_name: str  # its endpoint below a namespace; empty: there is no namespace level
+    document_key: str  # its key in a namespace's policies
+    encode: Callable[[T], Any]  # value to JSON
+    decode: Callable[[Any], T]  # JSON to value
+    quota: str | None = None  # which of the two backlog quotas
+    topic_query: bool = False  # the topic level takes the value in the query, not as a body
 
     def __str__(self) -> str:
         return f"{self.name or self.namespace_name}{f' ({self.quota})' if self.quota else ''}"

@@ -40,29 +40,18 @@ class Ledger:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CursorStats:
-    """A subscription's cursor.
+    """A subscription's cursor."""
 
-    Args:
-        mark_delete: All entries up to here are acknowledged.
-        read: Next entry to read from the ledgers.
-        gap_count: Ranges behind ``mark_delete``.
-        entries_since_mark_delete: Entries from the first unacknowledged entry to the read position.
-        consumed: Entries acknowledged, in ranges or below, since the topic was loaded.
-        cursor_ledger: Ledger in which the cursor itself is stored; -1: none is open.
-        state: The cursor's state, as the broker names it.
-        acked_text: The ranges as the broker writes them, hundreds of kB for an unhealthy topic; see `acked_ranges`.
-        property_count: Numbers stored beside the position; the broker's own cursor of deduplication (`DEDUPLICATION`)
-            stores a number for each producer's name.
-    """
-
-    mark_delete: EntryPosition
-    read: EntryPosition
-    gap_count: int
-    entries_since_mark_delete: int
-    consumed: int
-    cursor_ledger: int
-    state: str
-    acked_text: str
+    mark_delete: EntryPosition  # all entries up to here are acknowledged
+    read: EntryPosition  # next entry to read from the ledgers
+    gap_count: int  # ranges behind `mark_delete`
+    entries_since_mark_delete: int  # entries from the first unacknowledged entry to the read position
+    consumed: int  # entries acknowledged, in ranges or below, since the topic was loaded
+    cursor_ledger: int  # ledger in which the cursor itself is stored; -1: none is open
+    state: str  # the cursor's state, as the broker names it
+    acked_text: str  # the ranges as the broker writes them, hundreds of kB for an unhealthy topic; see `acked_ranges`
+    # numbers stored beside the position; the broker's own cursor of deduplication (`DEDUPLICATION`) stores a number
+    # for each producer's name
     property_count: int = 0
 
     def acked_ranges(self) -> tuple[AckedRange, ...]:
@@ -75,27 +64,18 @@ class CursorStats:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InternalStats:
-    """Internal stats of a partition, or of a topic without partitions.
+    """Internal stats of a partition, or of a topic without partitions."""
 
-    Args:
-        entries: Entries on disk.
-        entries_added: Entries written since the topic was loaded.
-        size_bytes: Size of all ledgers.
-        last_confirmed: The last entry that is safely written.
-        state: The managed ledger's state, as the broker names it (``LedgerOpened``, ``Terminated``).
-        ledgers: The ledgers, in order.
-        cursors: By subscription, under the name that its users know; also the broker's own cursors, such as that of
-            deduplication.
-        ledger_since_ms: Time when the last ledger was created, UTC milliseconds, by the broker's clock; None: unknown.
-    """
-
-    entries: int
-    entries_added: int
-    size_bytes: int
-    last_confirmed: EntryPosition
-    state: str
-    ledgers: tuple[Ledger, ...]
+    entries: int  # entries on disk
+    entries_added: int  # entries written since the topic was loaded
+    size_bytes: int  # size of all ledgers
+    last_confirmed: EntryPosition  # the last entry that is safely written
+    state: str  # the managed ledger's state, as the broker names it (`LedgerOpened`, `Terminated`)
+    ledgers: tuple[Ledger, ...]  # the ledgers, in order
+    # by subscription, under the name that its users know; also the broker's own cursors, such as that of
+    # deduplication
     cursors: Mapping[str, CursorStats]
+    # time when the last ledger was created, UTC milliseconds, by the broker's clock; None: unknown
     ledger_since_ms: int | None = None
 
     @property
@@ -212,88 +192,58 @@ def _read(kind: type[T], stored: Mapping[str, Any], **fields: Any) -> T:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerStats:
-    """A connected consumer.
+    """A connected consumer."""
 
-    Args:
-        name: Its consumer name.
-        address: Address of its connection; empty in sums over partitions.
-        unacked: Messages delivered to it and not acknowledged.
-        permits: Messages that it would accept now.
-        blocked: It has too many unacknowledged messages and gets no more.
-        last_acked_at_ms: Time of its last acknowledgement, UTC milliseconds; 0: never.
-        connected_since: Time as the broker writes it.
-        key_ranges: Hash ranges of keys assigned to it (Key_Shared), as the broker writes them.
-        client: Its client version, such as ``Pulsar-Java-v4.0.7``; empty: it sent none, or in sums over partitions.
-        properties: Properties from its subscribe request; none in sums over partitions.
-    """
-
-    name: Annotated[str, "consumerName"]
-    address: Annotated[str, "address"]
-    unacked: Annotated[int, "unackedMessages"]
-    permits: Annotated[int, "availablePermits"]
-    blocked: Annotated[bool, "blockedConsumerOnUnackedMsgs"]
+    name: Annotated[str, "consumerName"]  # its consumer name
+    address: Annotated[str, "address"]  # address of its connection; empty in sums over partitions
+    unacked: Annotated[int, "unackedMessages"]  # messages delivered to it and not acknowledged
+    permits: Annotated[int, "availablePermits"]  # messages that it would accept now
+    blocked: Annotated[bool, "blockedConsumerOnUnackedMsgs"]  # it has too many unacknowledged messages and gets no more
+    # time of its last acknowledgement, UTC milliseconds; 0: never
     last_acked_at_ms: Annotated[int, "lastAckedTimestamp"] = 0
-    connected_since: Annotated[str, "connectedSince"] = ""
-    key_ranges: tuple[str, ...] = ()
+    connected_since: Annotated[str, "connectedSince"] = ""  # time as the broker writes it
+    key_ranges: tuple[str, ...] = ()  # hash ranges of keys assigned to it (Key_Shared), as the broker writes them
+    # its client version, such as `Pulsar-Java-v4.0.7`; empty: it sent none, or in sums over partitions
     client: Annotated[str, "clientVersion"] = ""
+    # properties from its subscribe request; none in sums over partitions
     properties: Mapping[str, str] = field(default_factory=dict, hash=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProducerStats:
-    """A connected producer.
+    """A connected producer."""
 
-    Args:
-        name: Its producer name.
-        address: Address of its connection; empty in sums over partitions.
-        client: Its client version, as in `ConsumerStats`.
-    """
-
-    name: Annotated[str, "producerName"]
-    address: Annotated[str, "address"]
-    client: Annotated[str, "clientVersion"]
+    name: Annotated[str, "producerName"]  # its producer name
+    address: Annotated[str, "address"]  # address of its connection; empty in sums over partitions
+    client: Annotated[str, "clientVersion"]  # its client version, as in `ConsumerStats`
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SubscriptionStats:
-    """A subscription of a topic, or of all partitions of a topic together.
+    """A subscription of a topic, or of all partitions of a topic together."""
 
-    Args:
-        type: ``Shared``, ``Failover``, ...; ``None`` (a text) while no consumer has connected since the topic was
-            loaded, and in sums over partitions.
-        gap_count: Ranges of acknowledged entries behind the mark-delete position.
-        gap_bytes: Size of those ranges when they are written to the cursor.
-        backlog: Entries not acknowledged; from counters, and walked only if a precise backlog was requested.
-        delayed: Messages that the broker holds until their delivery time.
-        delayed_index_bytes: Memory of the index of delayed messages.
-        unacked: Messages delivered and not acknowledged.
-        expired: Messages dropped by TTL since the topic was loaded.
-        expired_per_s: Rate of messages dropped by TTL.
-        redelivered_per_s: Rate of redeliveries.
-        delivered: Messages delivered since the topic was loaded, redeliveries included.
-        blocked: Too many messages are unacknowledged: delivery has stopped.
-        active_consumer: Name of the consumer that gets messages (Failover, Exclusive).
-        consumers: The connected consumers; None if they were not requested.
-        is_durable: Its cursor is stored; the cursors of readers are not.
-        asked_at_ms: Time when a consumer last granted permits, by the broker's clock; 0: none has since the topic was
-            loaded.
-    """
-
+    # `Shared`, `Failover`, ...; `None` (a text) while no consumer has connected since the topic was loaded, and in
+    # sums over partitions
     type: str
+    # ranges of acknowledged entries behind the mark-delete position
     gap_count: Annotated[int, "nonContiguousDeletedMessagesRanges"]
+    # size of those ranges when they are written to the cursor
     gap_bytes: Annotated[int, "nonContiguousDeletedMessagesRangesSerializedSize"]
+    # entries not acknowledged; from counters, and walked only if a precise backlog was requested
     backlog: Annotated[int, "msgBacklog"]
-    delayed: Annotated[int, "msgDelayed"]
-    delayed_index_bytes: Annotated[int, "delayedMessageIndexSizeInBytes"]
-    unacked: Annotated[int, "unackedMessages"]
-    expired: Annotated[int, "totalMsgExpired"]
-    expired_per_s: Annotated[float, "msgRateExpired"]
-    redelivered_per_s: Annotated[float, "msgRateRedeliver"]
-    delivered: Annotated[int, "msgOutCounter"]
+    delayed: Annotated[int, "msgDelayed"]  # messages that the broker holds until their delivery time
+    delayed_index_bytes: Annotated[int, "delayedMessageIndexSizeInBytes"]  # memory of the index of delayed messages
+    unacked: Annotated[int, "unackedMessages"]  # messages delivered and not acknowledged
+    expired: Annotated[int, "totalMsgExpired"]  # messages dropped by TTL since the topic was loaded
+    expired_per_s: Annotated[float, "msgRateExpired"]  # rate of messages dropped by TTL
+    redelivered_per_s: Annotated[float, "msgRateRedeliver"]  # rate of redeliveries
+    delivered: Annotated[int, "msgOutCounter"]  # messages delivered since the topic was loaded, redeliveries included
+    # too many messages are unacknowledged: delivery has stopped
     blocked: Annotated[bool, "blockedSubscriptionOnUnackedMsgs"]
-    active_consumer: str | None
-    consumers: tuple[ConsumerStats, ...] | None
-    is_durable: bool = True
+    active_consumer: str | None  # name of the consumer that gets messages (Failover, Exclusive)
+    consumers: tuple[ConsumerStats, ...] | None  # the connected consumers; None if they were not requested
+    is_durable: bool = True  # its cursor is stored; the cursors of readers are not
+    # time when a consumer last granted permits, by the broker's clock; 0: none has since the topic was loaded
     asked_at_ms: Annotated[int, "lastConsumedFlowTimestamp"] = 0
 
     @property
@@ -309,29 +259,18 @@ class SubscriptionStats:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicStats:
-    """A partition, a topic without partitions, or all partitions of a topic together.
+    """A partition, a topic without partitions, or all partitions of a topic together."""
 
-    Args:
-        published: Messages accepted since the topic was loaded; a reload restarts at 0.
-        published_bytes: Their size as stored.
-        storage_bytes: Size on disk, acknowledged or not.
-        delayed_index_bytes: Sum over all subscriptions.
-        deduplication: ``Enabled`` only when it is in force; empty in sums over partitions.
-        owner: Broker that serves the topic; empty in sums over partitions.
-        publishers: Number of connected producers; None if they were not requested.
-        subscriptions: By name.
-        producers: The connected producers; empty if they were not requested.
-    """
-
-    published: Annotated[int, "msgInCounter"]
-    published_bytes: Annotated[int, "bytesInCounter"]
-    storage_bytes: Annotated[int, "storageSize"]
-    delayed_index_bytes: Annotated[int, "delayedMessageIndexSizeInBytes"]
+    published: Annotated[int, "msgInCounter"]  # messages accepted since the topic was loaded; a reload restarts at 0
+    published_bytes: Annotated[int, "bytesInCounter"]  # their size as stored
+    storage_bytes: Annotated[int, "storageSize"]  # size on disk, acknowledged or not
+    delayed_index_bytes: Annotated[int, "delayedMessageIndexSizeInBytes"]  # sum over all subscriptions
+    # `Enabled` only when it is in force; empty in sums over partitions
     deduplication: Annotated[str, "deduplicationStatus"]
-    owner: Annotated[str, "ownerBroker"]
-    publishers: int | None
-    subscriptions: Mapping[str, SubscriptionStats]
-    producers: tuple[ProducerStats, ...] = ()
+    owner: Annotated[str, "ownerBroker"]  # broker that serves the topic; empty in sums over partitions
+    publishers: int | None  # number of connected producers; None if they were not requested
+    subscriptions: Mapping[str, SubscriptionStats]  # by name
+    producers: tuple[ProducerStats, ...] = ()  # the connected producers; empty if they were not requested
 
     @property
     def gap_count(self) -> int:

@@ -108,23 +108,14 @@ class CredentialsAsked:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LookedUp:
-    """The broker that serves a topic, or a broker to ask next.
+    """The broker that serves a topic, or a broker to ask next."""
 
-    Attributes:
-        request_id: Id of the lookup request.
-        is_redirect: Whether to repeat the lookup at the named broker, which may not serve the topic itself.
-        url: That broker's URL without TLS; None: the broker has none.
-        tls_url: Its URL with TLS; None: the broker has none.
-        is_authoritative: To be passed on with the next lookup.
-        through_service: Whether the broker is reached through the service URL only, by a proxy.
-    """
-
-    request_id: int
-    is_redirect: bool
-    url: str | None
-    tls_url: str | None
-    is_authoritative: bool
-    through_service: bool
+    request_id: int  # id of the lookup request
+    is_redirect: bool  # whether to repeat the lookup at the named broker, which may not serve the topic itself
+    url: str | None  # that broker's URL without TLS; None: the broker has none
+    tls_url: str | None  # its URL with TLS; None: the broker has none
+    is_authoritative: bool  # to be passed on with the next lookup
+    through_service: bool  # whether the broker is reached through the service URL only, by a proxy
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -52,62 +52,36 @@ class Entry(NamedTuple):
     """A stored entry. Values that are None were not written.
 
     A named tuple, not a dataclass: a tuple is made for every entry, and takes a third of the time.
-
-    Attributes:
-        consumer_id: Consumer of the connection that the entry was delivered to.
-        position: Position in the topic.
-        redeliveries: How often the broker has delivered the entry before, as far as it remembers.
-        publish_ms: Time when its producer sent it, UTC milliseconds.
-        deliver_at_ms: Requested delivery time, UTC milliseconds.
-        batch_size: Messages in it; 0: a single message and no batch. A batch may hold one message.
-        properties: Properties of the message; of a batch those that its client put on the batch, mostly none.
-        partition_key: Key as it is written; see `key_is_base64`.
-        key_is_base64: Whether the key is bytes, written as a text in base 64.
-        ordering_key: Key that Key_Shared prefers to the partition key.
-        event_ms: Event time that the producer set, UTC milliseconds.
-        producer: Name of the producer.
-        sequence_id: The producer's sequence id of this entry.
-        replicated_from: The cluster where the entry was published first.
-        schema_version: The broker's version number, big-endian, 8 bytes.
-        compression: A member of `Compression`, or an unknown number.
-        is_encrypted: Whether the payload is encrypted.
-        chunk: Index of this chunk in a larger message, from 0.
-        chunk_count: Number of chunks of that message.
-        marker: A member of `Marker`, or an unknown number.
-        has_null_value: Whether the message has no value, which removes its key from a compacted topic.
-        transaction: The two halves of the transaction id, most significant first.
-        payload: Payload as stored; None: the reader does not keep payloads.
-        payload_bytes: Size of the payload.
-        uncompressed_bytes: Size before compression, according to the producer; 0 if the producer wrote none.
-        defect: Why the metadata cannot be read; None: it can. With a defect all metadata here is empty, except the
-            number of messages that a broker counts, and the payload is the whole entry.
     """
 
-    consumer_id: int
-    position: EntryPosition
-    redeliveries: int
-    publish_ms: int
-    deliver_at_ms: int | None
-    batch_size: int
+    consumer_id: int  # consumer of the connection that the entry was delivered to
+    position: EntryPosition  # position in the topic
+    redeliveries: int  # how often the broker has delivered the entry before, as far as it remembers
+    # properties of the message; of a batch those that its client put on the batch, mostly none
     properties: dict[str, str]
-    partition_key: str | None
-    key_is_base64: bool
-    ordering_key: bytes | None
-    event_ms: int | None
-    producer: str
-    sequence_id: int
-    replicated_from: str | None
-    schema_version: bytes | None
-    compression: int
-    is_encrypted: bool
-    chunk: int | None
-    chunk_count: int | None
-    marker: int | None
-    has_null_value: bool
-    transaction: tuple[int, int] | None
-    payload: bytes | None
-    payload_bytes: int
-    uncompressed_bytes: int
+    publish_ms: int = 0  # time when its producer sent it, UTC milliseconds
+    deliver_at_ms: int | None = None  # requested delivery time, UTC milliseconds
+    batch_size: int = 0  # messages in it; 0: a single message and no batch. A batch may hold one message.
+    partition_key: str | None = None  # key as it is written; see `key_is_base64`
+    key_is_base64: bool = False  # whether the key is bytes, written as a text in base 64
+    ordering_key: bytes | None = None  # key that Key_Shared prefers to the partition key
+    event_ms: int | None = None  # event time that the producer set, UTC milliseconds
+    producer: str = ""  # name of the producer
+    sequence_id: int = 0  # the producer's sequence id of this entry
+    replicated_from: str | None = None  # the cluster where the entry was published first
+    schema_version: bytes | None = None  # the broker's version number, big-endian, 8 bytes
+    compression: int = 0  # a member of `Compression`, or an unknown number
+    is_encrypted: bool = False  # whether the payload is encrypted
+    chunk: int | None = None  # index of this chunk in a larger message, from 0
+    chunk_count: int | None = None  # number of chunks of that message
+    marker: int | None = None  # a member of `Marker`, or an unknown number
+    has_null_value: bool = False  # whether the message has no value, which removes its key from a compacted topic
+    transaction: tuple[int, int] | None = None  # the two halves of the transaction id, most significant first
+    payload: bytes | None = None  # payload as stored; None: the reader does not keep payloads
+    payload_bytes: int = 0  # size of the payload
+    uncompressed_bytes: int = 0  # size before compression, according to the producer; 0 if the producer wrote none
+    # why the metadata cannot be read; None: it can. With a defect all metadata here is empty, except the number of
+    # messages that a broker counts, and the payload is the whole entry.
     defect: str | None = None
 
     @property
@@ -121,13 +95,6 @@ class Entry(NamedTuple):
         return (self.chunk_count or 0) > 1
 
 
-_UNREADABLE = Entry(
-    consumer_id=0, position=EntryPosition(-1, -1), redeliveries=0, publish_ms=0, deliver_at_ms=None, batch_size=0,
-    properties={}, partition_key=None, key_is_base64=False, ordering_key=None, event_ms=None, producer="",
-    sequence_id=0, replicated_from=None, schema_version=None, compression=0, is_encrypted=False, chunk=None,
-    chunk_count=None, marker=None, has_null_value=False, transaction=None, payload=None, payload_bytes=0,
-    uncompressed_bytes=0,
-)  # fmt: skip
 # Fields of MessageMetadata in PulsarApi.proto.
 _PRODUCER = data_tag(1)
 _SEQUENCE_ID = number_tag(2)
@@ -183,7 +150,7 @@ def read_entry(
                 datas[tag] = data
         batch_size = _checked(numbers, datas, len(frame) - end)
     except ProtocolViolation as error:
-        return _UNREADABLE._replace(
+        return Entry(
             consumer_id=consumer_id,
             position=position,
             redeliveries=redeliveries,

@@ -317,8 +317,6 @@ class _Look:
             state=TopicState(
                 partitions=partitions,
                 existing=frozenset(range(len(parts_of(name, partitions)))),
-                subscriptions={},
-                policies={},
             ),
             by_broker=True,
         )
@@ -387,7 +385,7 @@ class _Look:
             except AdminMissing:
                 self._namespaces[name] = None
             except AdminDenied as error:
-                self._asking.refused(Source.NAMESPACES, name, error)
+                self._asking.lost(Source.NAMESPACES, name, error.reason)
 
     def _of_plan(self, spec: TopicSpec, whole: Topology, stored: frozenset[str]) -> SeenTopic:
         holding = next((topic for topic in whole.holding if topic.name == spec.name), None)
@@ -402,8 +400,6 @@ class _Look:
             state=TopicState(
                 partitions=partitions,
                 existing=frozenset() if partitions is None else existing_of(stored, spec.name, partitions),
-                subscriptions={},
-                policies={},
                 stray=() if partitions is not None else stray,
             ),
             by_broker=spec.is_consumed or (holding is not None and holding.by_broker),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, IntEnum
 from functools import partial
@@ -72,74 +72,49 @@ class Head:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Newest:
-    """The last message of a partition.
+    """The last message of a partition."""
 
-    Args:
-        producer: Name of its producer.
-        published_ms: Publish time by the producer's clock, UTC milliseconds.
-        seen_ms: Time by the local clock at which the message was already stored.
-        absent_ms: Time by the local clock at which it was not stored yet; None if unknown.
-        ledger_since_ms: Time by the broker's clock at which the message's ledger was opened; None if unknown.
-    """
-
-    producer: str
-    published_ms: int
-    seen_ms: int
-    absent_ms: int | None = None
+    producer: str  # name of its producer
+    published_ms: int  # publish time by the producer's clock, UTC milliseconds
+    seen_ms: int  # time by the local clock at which the message was already stored
+    absent_ms: int | None = None  # time by the local clock at which it was not stored yet; None if unknown
+    # time by the broker's clock at which the message's ledger was opened; None if unknown
     ledger_since_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Part:
-    """A partition, or a topic without partitions.
+    """A partition, or a topic without partitions."""
 
-    Args:
-        name: Full name.
-        stats: Stats with clients.
-        head: First waiting timer; None if no timer waits, it could not be read, or no relay reads this topic.
-        newest: Last message; None if the partition is empty or could not be read.
-        later: Last message at the end of the whole read; None if unchanged or unreadable.
-        producer_names: Producer names that the broker remembers for deduplication; None if not read.
-        journal_since_ms: Journal only: time of storage of the oldest copy, UTC milliseconds; None if the journal is
-            empty or could not be read.
-    """
-
-    name: str
-    stats: TopicStats
+    name: str  # full name
+    stats: TopicStats  # stats with clients
+    # first waiting timer; None if no timer waits, it could not be read, or no relay reads this topic
     head: Head | None = None
-    newest: Newest | None = None
-    later: Newest | None = None
-    producer_names: int | None = None
+    newest: Newest | None = None  # last message; None if the partition is empty or could not be read
+    later: Newest | None = None  # last message at the end of the whole read; None if unchanged or unreadable
+    producer_names: int | None = None  # producer names that the broker remembers for deduplication; None if not read
+    # journal only: time of storage of the oldest copy, UTC milliseconds; None if the journal is empty or could not be
+    # read
     journal_since_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SeenTopic:
-    """A topic with all its partitions.
+    """A topic with all its partitions."""
 
-    Args:
-        name: Full name without a partition's suffix.
-        namespace: ``tenant/namespace``.
-        spec: The plan's specification of the topic; None without a plan.
-        state: State as provisioning reads it.
-        by_broker: True if its messages wait under the broker's delay.
-        step: Step of a holding topic; None for other topics.
-        applied: Policies in force that neither the topic nor its namespace sets; read only if the broker's settings may
-            not be read.
-        pauses: True if a policy of the topic or its namespace stops delivery at the gap limit; None if unknown.
-        parts: Existing partitions.
-        properties: Properties of the journal and of due topics; empty if they could not be read.
-    """
-
-    name: str
-    namespace: str
-    spec: TopicSpec | None
-    state: TopicState
-    by_broker: bool
-    step: Step | None = None
+    name: str  # full name without a partition's suffix
+    namespace: str  # `tenant/namespace`
+    spec: TopicSpec | None  # the plan's specification of the topic; None without a plan
+    state: TopicState  # state as provisioning reads it
+    by_broker: bool  # True if its messages wait under the broker's delay
+    step: Step | None = None  # step of a holding topic; None for other topics
+    # policies in force that neither the topic nor its namespace sets; read only if the broker's settings may not be
+    # read
     applied: Mapping[Policy[Any], Any] = field(default_factory=dict)
+    # True if a policy of the topic or its namespace stops delivery at the gap limit; None if unknown
     pauses: bool | None = None
-    parts: tuple[Part, ...] = ()
+    parts: tuple[Part, ...] = ()  # existing partitions
+    # properties of the journal and of due topics; empty if they could not be read
     properties: Mapping[str, str] = field(default_factory=dict)
 
     @property
@@ -265,18 +240,11 @@ class Asking:
             if was_there:
                 self.lost(source, subject)
         except AdminError as error:
-            self.refused(source, subject, error)
+            self.lost(source, subject, error.reason)
         return None
 
-    def refused(self, source: Source, subject: str, error: AdminError) -> None:
-        """Record a refusal."""
-        self._note(source, subject, error.reason)
-
     def lost(self, source: Source, subject: str, reason: str = REMOVED) -> None:
-        """Record a subject that can no longer be seen: by default because it was removed."""
-        self._note(source, subject, reason)
-
-    def _note(self, source: Source, subject: str, reason: str) -> None:
+        """Record a subject that cannot be seen: by default because it was removed."""
         with self._lock:
             self._unread.setdefault((source, subject), Unread(source=source, subject=subject, reason=reason))
 
@@ -351,6 +319,12 @@ class Finding:
     @property
     def why(self) -> str:
         return self.kind.why
+
+
+def some_of(texts: Sequence[str], joint: str = ", ", last: str = " and ", most: int = 3) -> str:
+    """List texts, the first of them in full, the others as their number."""
+    more = f"{last}{len(texts) - most} more" if len(texts) > most else ""
+    return joint.join(texts[:most]) + more
 
 
 Look = Callable[[Seen], Iterator[Finding]]

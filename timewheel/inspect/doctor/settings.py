@@ -4,7 +4,7 @@ policies-of-topics).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Generic, Literal, TypeVar, cast
 
@@ -121,6 +121,13 @@ def in_force(seen: Seen, topic: SeenTopic, policy: Policy[T]) -> InForce[T] | No
     if found is None and topic.applied.get(policy) is not None:
         return InForce(value=topic.applied[policy], place="broker", subject="the broker")
     return found
+
+
+def all_in_force(seen: Seen, policy: Policy[T]) -> Iterator[tuple[SeenTopic, InForce[T]]]:
+    """Yield each existing topic with the value in force on it; those where it is unknown are left out."""
+    for topic in seen.topics:
+        if topic.exists and (found := in_force(seen, topic, policy)) is not None:
+            yield topic, found
 
 
 def of_namespace(seen: Seen, namespace: str, policy: Policy[T]) -> InForce[T] | None:

@@ -14,6 +14,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum
+from functools import partial
 
 from timewheel.broker.admin.client import AdminClient
 from timewheel.broker.admin.entries import StoredEntry
@@ -38,8 +39,8 @@ from timewheel.inspect.gaps.gap_status import (
 )
 from timewheel.inspect.gaps.snapshot import NO_CURSOR
 from timewheel.inspect.missing_topics import no_such_topic, shadow_of
-from timewheel.inspect.reader import ProgressCallback, no_report
-from timewheel.inspect.sample import SampleFigures, figures_of, inspect, sample
+from timewheel.inspect.reader import ProgressCallback, no_report, used_parts
+from timewheel.inspect.sample import NORMAL_95, SampleFigures, figures_of, inspect, sample
 from timewheel.provision.shadow_commands import is_lone_partition, is_own, shadow_commands
 
 BY_KEY = "Key_Shared"
@@ -143,7 +144,7 @@ def _error(count: int, inspected: int, holes: int) -> float:
     if inspected >= holes:
         return 0.0
     share = (count + 2) / (inspected + 4)
-    return 1.96 * math.sqrt(share * (1 - share) / (inspected + 4))
+    return NORMAL_95 * math.sqrt(share * (1 - share) / (inspected + 4))
 
 
 DEFAULT_HOLES = 400
@@ -162,41 +163,24 @@ class Holder:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Explained:
-    """Explanation of a subscription's gaps.
+    """Explanation of a subscription's gaps."""
 
-    Args:
-        at_ms: Time of the read, UTC milliseconds.
-        whole: The topic as a plan would name it: for a partition, its partitioned topic.
-        shadow: Desired state of the topic's shadow; None without a shadow.
-        gaps: Gaps of the subscription.
-        holes: Number of runs of open entries before gaps.
-        inspected: Number of sampled holes whose drawn entry was read.
-        unreadable: Number of sampled holes whose drawn entry exists but could not be read.
-        shares: Causes, the greatest share first; empty without gaps.
-        hottest_key: The most frequent key among ready entries in holes; empty if no key stands out.
-        hottest_share: The key's share of those entries.
-        oldest_ms: Publish time of the oldest ready entry that was read, UTC milliseconds; None if none was read.
-        delayed: Number of delayed entries among those read.
-        first_due_ms: Due time of the first of the delayed entries, UTC milliseconds; None if none was read.
-        holders: Connected consumers, those with the most messages in flight first.
-        figures: Figures of a sample of the topic; None if it could not be sampled.
-    """
-
-    at_ms: int
-    whole: str
-    shadow: str | None
-    gaps: SubscriptionGaps
-    holes: int
-    inspected: int
-    unreadable: int
-    shares: tuple[Share, ...]
-    hottest_key: str
-    hottest_share: float
+    at_ms: int  # time of the read, UTC milliseconds
+    whole: str  # the topic as a plan would name it: for a partition, its partitioned topic
+    shadow: str | None  # desired state of the topic's shadow; None without a shadow
+    gaps: SubscriptionGaps  # gaps of the subscription
+    holes: int  # number of runs of open entries before gaps
+    inspected: int  # number of sampled holes whose drawn entry was read
+    unreadable: int  # number of sampled holes whose drawn entry exists but could not be read
+    shares: tuple[Share, ...]  # causes, the greatest share first; empty without gaps
+    hottest_key: str  # the most frequent key among ready entries in holes; empty if no key stands out
+    hottest_share: float  # the key's share of those entries
+    # publish time of the oldest ready entry that was read, UTC milliseconds; None if none was read
     oldest_ms: int | None
-    delayed: int
-    first_due_ms: int | None
-    holders: tuple[Holder, ...]
-    figures: SampleFigures | None
+    delayed: int  # number of delayed entries among those read
+    first_due_ms: int | None  # due time of the first of the delayed entries, UTC milliseconds; None if none was read
+    holders: tuple[Holder, ...]  # connected consumers, those with the most messages in flight first
+    figures: SampleFigures | None  # figures of a sample of the topic; None if it could not be sampled
 
 
 def explain(
@@ -278,12 +262,7 @@ def _parts(admin: AdminClient, topic: str) -> dict[str, TopicStats]:
     partitions = admin.topics.partitions(topic)
     if partitions is None:
         raise NoSuchTarget(topic, no_such_topic(admin, topic))
-    found: dict[str, TopicStats] = {}
-    for part in parts_of(topic, partitions):
-        try:
-            found[part] = admin.topics.stats(part, clients=True)
-        except AdminMissing:
-            continue  # brokers create a partition at its first use
+    found = dict(used_parts(parts_of(topic, partitions), partial(admin.topics.stats, clients=True)))
     if not found:
         raise NoSuchTarget(topic, f"{no_such_topic(admin, topic)}, or nothing has used it yet")
     return found

@@ -4,11 +4,11 @@ topics that cannot be read; a log of snapshots, from which growth is read; snaps
 
 from __future__ import annotations
 
-import math
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from timewheel.broker.admin.entries import StoredEntry
 from timewheel.broker.admin.names import DOMAINS
 from timewheel.broker.admin.parts import partitioned_among
 from timewheel.broker.admin.stats import SubscriptionStats, TopicStats
+from timewheel.broker.admin.topics import Topics
 from timewheel.core.broker_profile import BrokerProfile
 from timewheel.core.durations import HOUR_MS, MINUTE_MS
 from timewheel.core.envelope import TIMER_PROPERTY
@@ -38,8 +39,8 @@ from timewheel.inspect.gaps.gap_status import (
 from timewheel.inspect.json_log import append_lines, read_lines
 from timewheel.inspect.missing_topics import no_such_topic, shadow_of
 from timewheel.inspect.profile import Limit
-from timewheel.inspect.reader import AT_ONCE, ProgressCallback, Unseen, each, no_report
-from timewheel.inspect.sample import draw, inspect
+from timewheel.inspect.reader import AT_ONCE, ProgressCallback, Reader, Unseen, each, no_report
+from timewheel.inspect.sample import draw, error_of_mean, inspect
 
 NO_CURSOR = "the broker lists no cursor of it, so its gaps are not known"
 MAX_ASKED = 100
@@ -81,14 +82,6 @@ class GapSnapshot:
         return max((one.level for one in self.subscriptions), default=Level.OK)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Seen:
-    topic: str
-    gap_statuses: tuple[GapStatus, ...] = ()
-    unseen: tuple[Unseen, ...] = ()
-    is_gone: bool = False
-
-
 def inspect_gaps(
     admin: AdminClient,
     topics: Sequence[str],
@@ -116,20 +109,21 @@ def inspect_gaps(
     Raises:
         AdminUnreachable: No broker answers any more.
     """
-    at_ms = admin.clock.now_ms()
+    reader, at_ms = Reader(admin), admin.clock.now_ms()
     gap_statuses: list[GapStatus] = []
-    hidden = list(unseen)
     bare: list[str] = []
     gone: list[str] = []
     on_progress(0, len(topics))
-    looks = each(lambda topic: _look(admin, topic, profile), topics, at_once)
-    for done, (_, seen) in enumerate(looks, start=1):
-        gap_statuses += seen.gap_statuses
-        hidden += seen.unseen
-        if seen.is_gone:
-            gone.append(seen.topic)
-        elif not seen.gap_statuses and not seen.unseen:
-            bare.append(seen.topic)
+    looks = each(lambda topic: reader.ask(topic, partial(_gaps_of, admin.topics, topic, profile)), topics, at_once)
+    for done, (topic, found) in enumerate(looks, start=1):
+        statuses, hidden = found or ([], ())
+        gap_statuses += statuses
+        for name in sorted(hidden):
+            reader.lost(f"{topic}, subscription {name}", NO_CURSOR, is_target=True)
+        if found is None and topic not in reader.unseen:
+            gone.append(topic)  # deleted meanwhile, or a partition that was never used
+        elif found == ([], set()):
+            bare.append(topic)
         on_progress(done, len(topics))
     return GapSnapshot(
         at_ms=at_ms,
@@ -137,7 +131,7 @@ def inspect_gaps(
         topics=len({gap_status.topic for gap_status in gap_statuses}) + len(bare),
         bare=tuple(sorted(bare)),
         gone=tuple(sorted(gone)),
-        unseen=tuple(sorted(hidden, key=lambda one: one.what)),
+        unseen=tuple(sorted((*unseen, *reader.unseen.values()), key=lambda one: one.what)),
         missing=tuple(missing),
     )
 
@@ -174,33 +168,18 @@ def _durable(stats: TopicStats) -> dict[str, SubscriptionStats]:
     return {name: one for name, one in stats.subscriptions.items() if one.is_durable}
 
 
-def _look(admin: AdminClient, topic: str, profile: BrokerProfile) -> _Seen:
-    try:
-        durable = _durable(admin.topics.stats(topic))
-        if any(stats.backlog > stats.delayed + stats.unacked for stats in durable.values()):
-            durable = _durable(admin.topics.stats(topic, clients=True))
-        has_gaps = any(stats.gap_count for stats in durable.values())
-        internal = admin.topics.internal_stats(topic) if has_gaps else None
-        lost: set[str] = set()
-        if internal is not None:
-            lost = {name for name, stats in durable.items() if stats.gap_count} - internal.cursors.keys()
-        # A subscription that was removed meanwhile is lost for a good reason.
-        hidden = lost & admin.topics.stats(topic).subscriptions.keys() if lost else lost
-    except AdminMissing:
-        return _Seen(topic=topic, is_gone=True)  # deleted meanwhile, or a partition that was never used
-    except AdminUnreachable:
-        raise
-    except AdminError as error:
-        return _Seen(topic=topic, unseen=(Unseen(what=topic, reason=error.reason),))
-    return _Seen(
-        topic=topic,
-        gap_statuses=tuple(
-            gap_status_of(topic, name, stats, internal, profile) for name, stats in durable.items() if name not in lost
-        ),
-        unseen=tuple(
-            Unseen(what=f"{topic}, subscription {name}", reason=NO_CURSOR, is_target=True) for name in sorted(hidden)
-        ),
-    )
+def _gaps_of(topics: Topics, topic: str, profile: BrokerProfile) -> tuple[list[GapStatus], AbstractSet[str]]:
+    """Return the durable subscriptions of a topic, and the names of those whose gaps are not known."""
+    durable = _durable(topics.stats(topic))
+    if any(stats.backlog > stats.delayed + stats.unacked for stats in durable.values()):
+        durable = _durable(topics.stats(topic, clients=True))
+    with_gaps = {name for name, stats in durable.items() if stats.gap_count}
+    internal = topics.internal_stats(topic) if with_gaps else None
+    lost = set[str]() if internal is None else with_gaps - internal.cursors.keys()
+    # A subscription that was removed meanwhile is lost for a good reason.
+    hidden = lost & topics.stats(topic).subscriptions.keys() if lost else lost
+    seen = [(name, stats) for name, stats in durable.items() if name not in lost]
+    return [gap_status_of(topic, name, stats, internal, profile) for name, stats in seen], hidden
 
 
 EVERYTHING = "*"
@@ -301,11 +280,7 @@ def _is_topic(name: str) -> bool:
 
 
 def full_name(name: str) -> str:
-    """Return a topic's full name, also from ``tenant/namespace/topic``.
-
-    Raises:
-        NoSuchTarget: The topic is not persistent.
-    """
+    """Return a topic's full name, also from ``tenant/namespace/topic``. NoSuchTarget: the topic is not persistent."""
     topic = name if "://" in name else f"{DOMAINS[0]}://{name}"
     domain = topic.partition("://")[0]
     if domain != DOMAINS[0]:
@@ -547,11 +522,7 @@ def _entry_facts(gaps: GapStatus | SubscriptionGaps) -> dict[str, Any]:
 def _again_facts(found: AgainMessages | None) -> dict[str, Any]:
     if found is None:
         return {}
-    return {
-        "again_messages": found.messages,
-        "again_messages_error": found.error,
-        "again_originals": found.originals,
-    }
+    return {"again_messages": found.messages, "again_messages_error": found.error, "again_originals": found.originals}
 
 
 MAX_READ = 2_000
@@ -560,19 +531,13 @@ MAX_READ = 2_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgainMessages:
-    """Messages that a reload would deliver again.
+    """Messages that a reload would deliver again."""
 
-    Args:
-        messages: Number of messages.
-        error: Error of `messages` at 95 %; 0 if all entries were read.
-        read: Entries read.
-        originals: Messages among these that a shadow has moved and that are not due yet: only a shadow acknowledges a
-            message before it is due, and it acknowledges these messages again before a consumer gets them.
-    """
-
-    messages: int
-    error: int
-    read: int
+    messages: int  # number of messages
+    error: int  # error of `messages` at 95 %; 0 if all entries were read
+    read: int  # entries read
+    # messages among these that a shadow has moved and that are not due yet: only a shadow acknowledges a message
+    # before it is due, and it acknowledges these messages again before a consumer gets them
     originals: int = 0
 
 
@@ -603,6 +568,5 @@ def messages_again(
     mean = sum(sizes) / len(sizes)
     if len(sizes) == total:
         return AgainMessages(messages=sum(sizes), error=0, read=total, originals=originals)
-    spread = math.sqrt(sum((size - mean) ** 2 for size in sizes) / max(len(sizes) - 1, 1))
-    error = 1.96 * spread / math.sqrt(len(sizes)) * math.sqrt(1 - len(sizes) / total)
-    return AgainMessages(messages=round(total * mean), error=round(total * error), read=len(sizes), originals=originals)
+    error = round(total * error_of_mean(sizes, total))
+    return AgainMessages(messages=round(total * mean), error=error, read=len(sizes), originals=originals)

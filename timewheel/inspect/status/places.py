@@ -4,11 +4,10 @@ stretches of due times that grow with their distance.
 
 from __future__ import annotations
 
-import math
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from functools import partial
 from itertools import islice
 from typing import Any, Literal
@@ -36,7 +35,7 @@ from timewheel.core.topology import FormerTopic, HoldingTopic, entrances_of, top
 from timewheel.inspect.entries import Entries, Place, open_entries
 from timewheel.inspect.plan_sample import StoredTimer, due_topics, first_timers, leaves_ms, timers_of
 from timewheel.inspect.reader import ProgressCallback, Reader, Unseen, each, no_report
-from timewheel.inspect.sample import draw
+from timewheel.inspect.sample import draw, error_of_mean
 from timewheel.provision.former_topics import left_behind, waiting_in_former
 
 
@@ -434,8 +433,6 @@ def _of_relays(name: str, step: Step, from_ms: int | None = None, until_ms: int 
     return WatchedTopic(name=name, step=step, subscriptions=(RELAY_SUBSCRIPTION,), from_ms=from_ms, until_ms=until_ms)
 
 
-SURE = 1.96
-"""Standard errors on either side of an estimate that contain the true value in 95 of 100 samples."""
 RARE = 3.0
 """A property of none or all of n sampled entries holds for all but 3 / n of the others, in 95 of 100 samples."""
 
@@ -492,8 +489,7 @@ def _scaled(counts: Sequence[int], entries: int) -> Amount:
         return Amount(mean * entries, RARE / drawn * mean * (entries - drawn))
     if not any(counts):
         return Amount(0.0, RARE / drawn * (entries - drawn))
-    spread = math.sqrt(sum((count - mean) ** 2 for count in counts) / max(drawn - 1, 1))
-    return Amount(mean * entries, SURE * spread * entries / math.sqrt(drawn) * math.sqrt(1 - drawn / entries))
+    return Amount(mean * entries, error_of_mean(counts, entries) * entries)
 
 
 DEFAULT_READS = 2_000
@@ -572,25 +568,18 @@ def timers_held(
     return _Look(admin, plan).timers_in([_of_relays(topic.name, topic.step) for topic in islice(holding, most)])
 
 
+@dataclass
 class _Look(Reader):
-    def __init__(
-        self,
-        admin: AdminClient,
-        plan: Plan,
-        seed: int = 0,
-        is_cancelled: IsDead | None = None,
-        on_progress: ProgressCallback = no_report,
-    ) -> None:
-        super().__init__(admin)
-        self._plan = plan
-        self._intake = Names(plan).intake
-        self._seed = seed
-        self._is_cancelled = is_cancelled
-        self._report = on_progress
-        self._at_ms = admin.clock.now_ms()
-        self._horizon = Horizon(self._at_ms, plan.max_delay_ms)
-        self._absent: list[str] = []
-        self._timers: dict[Place, Timers | None] = {}
+    _plan: Plan
+    _seed: int = 0
+    _is_cancelled: IsDead | None = None
+    _report: ProgressCallback = no_report
+    _absent: list[str] = field(default_factory=list)
+    _timers: dict[Place, Timers | None] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._intake, self._at_ms = Names(self._plan).intake, self.admin.clock.now_ms()
+        self._horizon = Horizon(self._at_ms, self._plan.max_delay_ms)
 
     def run(self, reads: int) -> Status:
         topics = topics_of(self._plan, self._at_ms)
@@ -746,10 +735,7 @@ class _Look(Reader):
         place, timers = first
         first_ms = min(leaves_ms(part.topic.step, timer) for timer in timers)
         return Head(
-            position=place.position,
-            due_ms=timers[0].due_ms,
-            leaves_ms=first_ms,
-            late_ms=max(self._at_ms - first_ms, 0),
+            position=place.position, due_ms=timers[0].due_ms, leaves_ms=first_ms, late_ms=max(self._at_ms - first_ms, 0)
         )
 
     def _backlog(self, parts: Iterable[str], subscription: str) -> int | None:

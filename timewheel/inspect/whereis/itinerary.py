@@ -354,8 +354,5 @@ def _both(one: Span, other: Span) -> Span:
 
 def _ordered(stops: dict[tuple[str, int], Stop], now_ms: int) -> tuple[Stop, ...]:
     return tuple(
-        sorted(
-            stops.values(),
-            key=lambda stop: (stop.is_due, stop.due.last_ms < now_ms, -stop.entered.first_ms),
-        )
+        sorted(stops.values(), key=lambda stop: (stop.is_due, stop.due.last_ms < now_ms, -stop.entered.first_ms))
     )

@@ -71,17 +71,11 @@ class Seen:
 
 @dataclass(frozen=True, slots=True)
 class Partition:
-    """Contents of a partition: entries by number, through all its ledgers.
+    """Contents of a partition: entries by number, through all its ledgers."""
 
-    Args:
-        name: Full name.
-        stats: Internal stats at the moment of the read.
-        stored: All stored entries.
-    """
-
-    name: str
-    stats: InternalStats
-    stored: Entries
+    name: str  # full name
+    stats: InternalStats  # internal stats at the moment of the read
+    stored: Entries  # all stored entries
 
     @property
     def entries(self) -> int:
@@ -98,15 +92,14 @@ class Partition:
         )
 
 
+@dataclass(slots=True)
 class Reading(Reader):
-    """Reads for a search, each made once, and counted; for the arguments see `Reader`."""
+    """Reads for a search, each made once, and counted."""
 
-    def __init__(self, admin: AdminClient) -> None:
-        super().__init__(admin)
-        self._partitions: dict[str, Partition | None] = {}
-        self._entries: dict[Place, Seen | None] = {}
-        self._starts: dict[tuple[str, int], int] = {}
-        self.cost = Cost()
+    cost: Cost = field(default_factory=Cost)
+    _partitions: dict[str, Partition | None] = field(default_factory=dict)
+    _entries: dict[Place, Seen | None] = field(default_factory=dict)
+    _starts: dict[tuple[str, int], int] = field(default_factory=dict)
 
     def look_again(self) -> None:
         """Forget the lengths of partitions, since timers move during the search. Entries that were read stay valid."""
@@ -350,19 +343,12 @@ CLOSE_MS = 1_000
 
 
 class Mark(NamedTuple):
-    """An entry that was read and helps to guess.
+    """An entry that was read and helps to guess."""
 
-    Args:
-        number: Number of the entry.
-        entered_ms: Time at which a timer in it entered the topic.
-        sent_ms: Send time from the timer's id; 0 if the id has none.
-        ahead: Distance to the wanted entry, by the counter in the ids; 0 if unknown.
-    """
-
-    number: int
-    entered_ms: int
-    sent_ms: int = 0
-    ahead: int = 0
+    number: int  # number of the entry
+    entered_ms: int  # time at which a timer in it entered the topic
+    sent_ms: int = 0  # send time from the timer's id; 0 if the id has none
+    ahead: int = 0  # distance to the wanted entry, by the counter in the ids; 0 if unknown
 
 
 @dataclass(slots=True)
@@ -524,24 +510,22 @@ class _Outcome(NamedTuple):
     is_before_all: bool = False
 
 
+@dataclass
 class _Search:
-    def __init__(
-        self, admin: AdminClient, plan: Plan, wanted: Wanted, max_reads: int, cancellations: CancellationTable | None
-    ) -> None:
-        self._admin = admin
-        self._plan = plan
-        self._wanted = wanted
-        self._ways = Routes(plan)
-        self._names = Names(plan)
-        self._reading = Reading(admin)
-        self._max_reads = max_reads
-        self._cancellations = cancellations
-        self._now_ms = admin.clock.now_ms()
-        self._searched: list[Searched] = []
-        self._sightings: list[Sighting] = []
-        self._removed = False
-        self._gave_up = False
-        self._reason: str | None = None
+    _admin: AdminClient
+    _plan: Plan
+    _wanted: Wanted
+    _max_reads: int
+    _cancellations: CancellationTable | None
+    _searched: list[Searched] = field(default_factory=list)
+    _sightings: list[Sighting] = field(default_factory=list)
+    _removed: bool = False
+    _gave_up: bool = False
+    _reason: str | None = None
+
+    def __post_init__(self) -> None:
+        self._ways, self._names = Routes(self._plan), Names(self._plan)
+        self._reading, self._now_ms = Reading(self._admin), self._admin.clock.now_ms()
 
     def run(self) -> Whereabouts:
         state = self._state() if self._wanted.knows_sent else self._state_by_id()
@@ -551,7 +535,7 @@ class _Search:
             self._reason = (
                 f"given up after {counted(self._max_reads, 'entry', 'entries')}: to read more, raise --max-reads"
             )
-            self._reading.unseen[""] = Unseen(what="the rest", reason=self._reason)
+            self._reading.lost("the rest", self._reason)
         if state in (State.NOT_FOUND, State.REMOVED) and self._may_be_in_former():
             state = State.NOT_FOUND
         cancellation = self._cancellation(seen[-1] if seen else None)
@@ -576,7 +560,7 @@ class _Search:
         former = waiting_in_former(self._admin, self._plan, self._reading.cannot)
         if former:
             there = counted(sum(topic.backlog for topic in former), "entry waits there", "entries wait there")
-            self._reading.unseen[FORMER] = Unseen(what=FORMER, reason=there + SENT_BY_FORMER)
+            self._reading.lost(FORMER, there + SENT_BY_FORMER)
         return bool(former)
 
     def _cancellation(self, seen: Sighting | None) -> Cancellation | None:

@@ -19,7 +19,7 @@ from timewheel.inspect.doctor.seen import (
     note_kind,
     warning_kind,
 )
-from timewheel.inspect.doctor.settings import broker_command, in_force, is_on, number
+from timewheel.inspect.doctor.settings import all_in_force, broker_command, is_on, number
 from timewheel.inspect.gaps import Level, SubscriptionGaps
 from timewheel.inspect.gaps.gap_status import PLAN_HELPS, may_need_shadow, plan_command
 from timewheel.provision.foreign_settings import set_delayed_delivery
@@ -30,46 +30,26 @@ CURES = (
     "See the cause of the gaps. Against delays: another plan (`timewheel plan check PLAN`), or a shadow for clients "
     "without timewheel."
 )
-FORGETS_GAPS = error_kind(
-    slug="forgets-acknowledgements",
-    why="An unload now would deliver acknowledged messages again.",
-    do=CURES,
-)
-MANY_GAPS = warning_kind(
-    slug="many-gaps",
-    why="Near the limit on gaps a little more traffic makes the next unload deliver acknowledged messages again.",
-    do=CURES,
-)
-PAUSED = error_kind(
-    slug="paused-at-the-limit",
-    why="At the limit on gaps this broker delivers no more messages of the subscription, not even due messages.",
+# fmt: off
+FORGETS_GAPS = error_kind(slug="forgets-acknowledgements", do=CURES,
+    why="An unload now would deliver acknowledged messages again.")
+MANY_GAPS = warning_kind(slug="many-gaps", do=CURES,
+    why="Near the limit on gaps a little more traffic makes the next unload deliver acknowledged messages again.")
+PAUSED = error_kind(slug="paused-at-the-limit",
     do="Acknowledge open messages, or switch dispatcherPauseOnAckStatePersistent off.",
-)
-PAUSES = note_kind(
-    slug="pauses-at-the-limit",
-    why="At the limit on gaps this broker stops delivering instead of forgetting: messages are late, none is repeated.",
-    do="Choose between late and repeated timers; watch the gaps.",
-)
-LOW_GAP_LIMIT = note_kind(
-    slug="low-gap-limit",
-    why="A plan made for the default limit on gaps may make more gaps than this broker stores.",
-    do="Nothing if the plan was made for this limit; else raise the limit.",
-)
-CURSOR_TOO_LARGE = error_kind(
-    slug="cursor-too-large",
-    why="A cursor with as many gaps as the limit allows does not fit into one entry, and is then not written at all.",
-    do="Let the broker write bitmaps, or lower the limit.",
-)
-CURSOR_IN_METADATA = warning_kind(
-    slug="cursor-fills-metadata-store",
-    why="Cursors of that many gaps are larger than the 1 MB that a metadata store such as ZooKeeper takes.",
+    why="At the limit on gaps this broker delivers no more messages of the subscription, not even due messages.")
+PAUSES = note_kind(slug="pauses-at-the-limit", do="Choose between late and repeated timers; watch the gaps.",
+    why="At the limit on gaps this broker stops delivering instead of forgetting: messages are late, none is repeated.")
+LOW_GAP_LIMIT = note_kind(slug="low-gap-limit", do="Nothing if the plan was made for this limit; else raise the limit.",
+    why="A plan made for the default limit on gaps may make more gaps than this broker stores.")
+CURSOR_TOO_LARGE = error_kind(slug="cursor-too-large", do="Let the broker write bitmaps, or lower the limit.",
+    why="A cursor with as many gaps as the limit allows does not fit into one entry, and is then not written at all.")
+CURSOR_IN_METADATA = warning_kind(slug="cursor-fills-metadata-store",
     do="Lower the metadata store's limit: larger cursors go into a ledger.",
-)
-SMALL_LEDGERS = warning_kind(
-    slug="small-ledgers",
-    why="A bitmap covers whole ledgers, until their acknowledged entries reach the limit: with small ledgers, soon.",
-    do="Let ledgers hold more entries than the limit on gaps.",
-)
+    why="Cursors of that many gaps are larger than the 1 MB that a metadata store such as ZooKeeper takes.")
+SMALL_LEDGERS = warning_kind(slug="small-ledgers", do="Let ledgers hold more entries than the limit on gaps.",
+    why="A bitmap covers whole ledgers, until their acknowledged entries reach the limit: with small ledgers, soon.")
+# fmt: on
 USUAL_LIMIT = 10_000
 METADATA_VALUE_BYTES = 1024 * 1024
 """ZooKeeper's ``jute.maxbuffer``."""
@@ -176,41 +156,23 @@ def _metadata_store(seen: Seen) -> Iterator[Finding]:
 CURSORS = (_gaps, _pauses, _formats)
 
 
-DELAYS_OFF = error_kind(
-    slug="delays-off",
-    why="With delayed delivery off the broker delivers every timer at once.",
-    do="Switch delayed delivery on for the topic.",
-)
-DELAY_TOO_LONG = error_kind(
-    slug="delay-too-long",
-    why="The broker refuses a message that is delayed for longer than its bound, and timers wait here for longer.",
-    do="Raise or remove the bound for the topic.",
-)
-TICK_DIFFERS = warning_kind(
-    slug="tick-differs",
-    why="The plan's lead is computed from its tick: now it is too short, so timers are late, or needlessly long.",
-    do="Write the broker's tick into the plan.",
-)
-EARLY_FOR_OTHERS = note_kind(
-    slug="early-for-others",
-    why="The broker may deliver up to a tick early, and only timewheel's consumers hold early timers back.",
+# fmt: off
+DELAYS_OFF = error_kind(slug="delays-off", do="Switch delayed delivery on for the topic.",
+    why="With delayed delivery off the broker delivers every timer at once.")
+DELAY_TOO_LONG = error_kind(slug="delay-too-long", do="Raise or remove the bound for the topic.",
+    why="The broker refuses a message that is delayed for longer than its bound, and timers wait here for longer.")
+TICK_DIFFERS = warning_kind(slug="tick-differs", do="Write the broker's tick into the plan.",
+    why="The plan's lead is computed from its tick: now it is too short, so timers are late, or needlessly long.")
+EARLY_FOR_OTHERS = note_kind(slug="early-for-others",
     do="Nothing, or make the broker strict, or read with timewheel's consumers.",
-)
-STARVED = warning_kind(
-    slug="due-topic-starves",
-    why="With this many delayed messages in order the broker may stop reading, and messages due now wait behind them.",
-    do="Switch the detection of fixed delays off.",
-)
-STARVES_OTHERS = note_kind(
-    slug="detection-of-fixed-delays",
-    why="With this many delayed messages in order the broker stops reading, and this plan never mixes their order.",
-    do="Switch the detection of fixed delays off.",
-)
-TRACKER_UNTRIED = note_kind(
-    slug="tracker-untried",
-    why="timewheel's figures of memory, and of silence after an unload, were measured with the tracker in memory.",
-    do="Measure with this tracker first.",
-)
+    why="The broker may deliver up to a tick early, and only timewheel's consumers hold early timers back.")
+STARVED = warning_kind(slug="due-topic-starves", do="Switch the detection of fixed delays off.",
+    why="With this many delayed messages in order the broker may stop reading, and messages due now wait behind them.")
+STARVES_OTHERS = note_kind(slug="detection-of-fixed-delays", do="Switch the detection of fixed delays off.",
+    why="With this many delayed messages in order the broker stops reading, and this plan never mixes their order.")
+TRACKER_UNTRIED = note_kind(slug="tracker-untried", do="Measure with this tracker first.",
+    why="timewheel's figures of memory, and of silence after an unload, were measured with the tracker in memory.")
+# fmt: on
 IN_MEMORY = "InMemoryDelayedDeliveryTrackerFactory"
 NEAR_SHARE = 0.5
 """Fraction of the lookahead: twice as many messages may wait before the doctor runs again."""
@@ -218,9 +180,8 @@ NEAR_SHARE = 0.5
 
 @check(DELAYS_OFF, DELAY_TOO_LONG, TICK_DIFFERS, needs={Source.POLICIES, Source.NAMESPACES}, of_any_topic=True)
 def _delays(seen: Seen) -> Iterator[Finding]:
-    for topic in seen.topics:
-        found = in_force(seen, topic, DELAYED_DELIVERY) if topic.exists and topic.by_broker else None
-        if found is None:
+    for topic, found in all_in_force(seen, DELAYED_DELIVERY):
+        if not topic.by_broker:
             continue
         if not found.value.active:
             read = f"delayed delivery is off, {found.where}"

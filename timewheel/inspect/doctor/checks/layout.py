@@ -32,57 +32,29 @@ from timewheel.provision.provision_steps import (
 from timewheel.provision.provisioned import refuse_older, same_revision
 
 MAX_NAMED = 3
-MISSING_NAMESPACE = error_kind(
-    slug="missing-namespace",
-    why="Topics of the plan belong into it, and a send to one of them is refused.",
-    do="Make the namespace.",
-)
-MISSING_TOPIC = error_kind(
-    slug="missing-topic",
-    why="A timer that should wait there is refused, or waits where no relay reads it.",
-    do="Make the plan's topics.",
-)
-MISSING_PARTITION = error_kind(
-    slug="missing-partition",
-    why="Making the topic was interrupted: timers of that partition are refused, and calls about the topic hang.",
-    do="Make the missing partitions.",
-)
-MISSING_SUBSCRIPTION = error_kind(
-    slug="missing-subscription",
-    why="Messages sent before the subscription exists are lost to it.",
-    do="Make the subscription at the earliest position.",
-)
-TOPIC_IN_THE_WAY = error_kind(
-    slug="topic-in-the-way",
-    why="The topic exists in a form that the plan cannot use, and no program should change it.",
-    do="Change the plan, or the topic, by hand.",
-)
-UNGUARDED = note_kind(
-    slug="unguarded-topic",
-    why="A policy that the namespace gets later applies to this topic, too, and drops timers.",
-    do="Set the topic's own policies.",
-)
-NO_TOPIC_POLICIES = error_kind(
-    slug="no-topic-policies",
-    why="Without policies of topics a TTL or a quota of the namespace drops timers, and hops are not deduplicated.",
-    do="Switch policies of topics on.",
-)
-FOREIGN_SUBSCRIPTION = warning_kind(
-    slug="foreign-subscription",
-    why="Messages that a foreign subscription does not acknowledge stay on disk for ever.",
-    do="Remove the subscription if it is not needed.",
-)
-FORMER_TOPIC = warning_kind(
-    slug="former-topic",
-    why="Timers of an earlier plan wait here: relays or consumers of this plan move them on while they run, and parked "
-    "timers wait for you.",
-    do="Deal with parked timers; remove the topic when it is empty.",
-)
-LEFT_BEHIND = error_kind(
-    slug="left-behind",
-    why="Timers of an earlier plan wait here, and this plan's relays and consumers do not read them by themselves.",
-    do="Drain the topic before the first timer is due.",
-)
+# fmt: off
+MISSING_NAMESPACE = error_kind(slug="missing-namespace", do="Make the namespace.",
+    why="Topics of the plan belong into it, and a send to one of them is refused.")
+MISSING_TOPIC = error_kind(slug="missing-topic", do="Make the plan's topics.",
+    why="A timer that should wait there is refused, or waits where no relay reads it.")
+MISSING_PARTITION = error_kind(slug="missing-partition", do="Make the missing partitions.",
+    why="Making the topic was interrupted: timers of that partition are refused, and calls about the topic hang.")
+MISSING_SUBSCRIPTION = error_kind(slug="missing-subscription", do="Make the subscription at the earliest position.",
+    why="Messages sent before the subscription exists are lost to it.")
+TOPIC_IN_THE_WAY = error_kind(slug="topic-in-the-way", do="Change the plan, or the topic, by hand.",
+    why="The topic exists in a form that the plan cannot use, and no program should change it.")
+UNGUARDED = note_kind(slug="unguarded-topic", do="Set the topic's own policies.",
+    why="A policy that the namespace gets later applies to this topic, too, and drops timers.")
+NO_TOPIC_POLICIES = error_kind(slug="no-topic-policies", do="Switch policies of topics on.",
+    why="Without policies of topics a TTL or a quota of the namespace drops timers, and hops are not deduplicated.")
+FOREIGN_SUBSCRIPTION = warning_kind(slug="foreign-subscription", do="Remove the subscription if it is not needed.",
+    why="Messages that a foreign subscription does not acknowledge stay on disk for ever.")
+FORMER_TOPIC = warning_kind(slug="former-topic", do="Deal with parked timers; remove the topic when it is empty.",
+    why="Timers of an earlier plan wait here: relays or consumers of this plan move them on while they run, "
+    "and parked timers wait for you.")
+LEFT_BEHIND = error_kind(slug="left-behind", do="Drain the topic before the first timer is due.",
+    why="Timers of an earlier plan wait here, and this plan's relays and consumers do not read them by themselves.")
+# fmt: on
 _KINDS: dict[type[Step], Kind] = {
     CreateTopic: MISSING_TOPIC,
     CreateMissedPartitions: MISSING_PARTITION,
@@ -212,21 +184,15 @@ def _former(seen: Seen) -> Iterator[Finding]:
 LAYOUT = (_namespaces, _topics, _foreign, _former)
 
 
-REPLICATED = warning_kind(
-    slug="replicated",
-    why="A relay in each cluster would forward every timer, so that each is handled once for each cluster.",
-    do="Give the plan a holding_namespace of its own that is not replicated.",
-)
-SCHEMAS_ENFORCED = note_kind(
-    slug="schemas-enforced",
-    why="Where a topic has a schema, producers without one are refused; timewheel's relays pass schemas on.",
-    do="Send to the plan's topics with the schema.",
-)
-SCHEMAS_FROZEN = warning_kind(
-    slug="schemas-frozen",
-    why="A schema that the namespace does not know yet is refused there, and timers with it do not leave their topic.",
+# fmt: off
+REPLICATED = warning_kind(slug="replicated", do="Give the plan a holding_namespace of its own that is not replicated.",
+    why="A relay in each cluster would forward every timer, so that each is handled once for each cluster.")
+SCHEMAS_ENFORCED = note_kind(slug="schemas-enforced", do="Send to the plan's topics with the schema.",
+    why="Where a topic has a schema, producers without one are refused; timewheel's relays pass schemas on.")
+SCHEMAS_FROZEN = warning_kind(slug="schemas-frozen",
     do="Allow producers to register schemas, or upload them to all topics.",
-)
+    why="A schema that the namespace does not know yet is refused there, and timers with it do not leave their topic.")
+# fmt: on
 
 
 @check(REPLICATED, SCHEMAS_FROZEN, needs={Source.NAMESPACES})
@@ -263,11 +229,10 @@ def _enforced(seen: Seen) -> Iterator[Finding]:
 PLACES = (_places, _enforced)
 
 
-NOT_SEEN = note_kind(
-    slug="not-seen",
-    why="Checks that need unreadable data were left out, and may have found a problem.",
-    do="Use a role that may see it; brokers and bookies take a superuser.",
-)
+# fmt: off
+NOT_SEEN = note_kind(slug="not-seen", do="Use a role that may see it; brokers and bookies take a superuser.",
+    why="Checks that need unreadable data were left out, and may have found a problem.")
+# fmt: on
 
 
 @check(NOT_SEEN, of_any_topic=True)

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from timewheel.broker.admin.client import BrokerTime
 from timewheel.broker.admin.parts import begins_anew, relays_of
 from timewheel.broker.admin.policies import DEDUPLICATION, MAX_UNACKED_PER_CONSUMER, MAX_UNACKED_PER_SUBSCRIPTION
-from timewheel.broker.admin.stats import DELAYING_TYPES
+from timewheel.broker.admin.stats import DELAYING_TYPES, ConsumerStats
 from timewheel.core.durations import HOUR_MS, MINUTE_MS, SECOND_MS, format_duration, span, spelled
 from timewheel.core.escapes import pulsar_admin, timewheel_command
 from timewheel.core.limits import DEFAULT_MAX_HELD, HELD_SHARE
@@ -28,6 +28,7 @@ from timewheel.inspect.doctor.seen import (
     check,
     error_kind,
     note_kind,
+    some_of,
     warning_kind,
 )
 from timewheel.inspect.doctor.settings import broker_command, in_force, number
@@ -36,48 +37,25 @@ from timewheel.provision.foreign_settings import producer_name_findings, relay_c
 from timewheel.provision.former_topics import run_command
 from timewheel.provision.provision_steps import SetPolicy
 
-NO_RELAY = error_kind(
-    slug="no-relay",
-    why="Timers wait here, and no relay moves them on: they will not be delivered.",
-    do="Start a relay, embedded in consumers or as a service.",
-)
-RELAY_ELSEWHERE = error_kind(
-    slug="relay-elsewhere",
-    why="Timers wait here, and the running relay does not read them: it has just started, keeps restarting this "
-    "partition, or works by another plan.",
-    do="See its log and its plan file; restart it with this plan.",
-)
-NO_RELAY_YET = note_kind(
-    slug="no-relay-yet",
-    why="Nothing waits in this plan's own topics yet; the first timer that does needs a relay.",
-    do="Start a relay before timers become due.",
-)
-NO_STANDBY = note_kind(
-    slug="no-standby",
-    why="One relay works alone: while it is down, timers do not move on.",
-    do="Run two or three relays.",
-)
-MANY_RELAYS = warning_kind(
-    slug="many-relays",
-    why="All but one relay of a partition keep threads and connections and do nothing, and each may take it over.",
-    do="Run relays as a service of two or three.",
-)
-RELAY_LATE = error_kind(
-    slug="relay-late",
-    why="A timer should have left so long ago that the plan's guard is used up: timers are delivered late.",
-    do="See whether relays run and are ready, and their logs.",
-)
-RELAY_BEHIND = warning_kind(
-    slug="relay-behind",
-    why="A timer should have left already: when the plan's guard is used up, timers are delivered late.",
-    do="See whether relays run and are ready, and their logs.",
-)
-FOREIGN_CONSUMER = error_kind(
-    slug="foreign-consumer",
-    why="A client that is no relay takes timers from the relays here: timers that it acknowledges are lost.",
-    do="Stop it. To look, use a reader or timewheel status PLAN.",
-)
-MAX_NAMED = 3
+# fmt: off
+NO_RELAY = error_kind(slug="no-relay", do="Start a relay, embedded in consumers or as a service.",
+    why="Timers wait here, and no relay moves them on: they will not be delivered.")
+RELAY_ELSEWHERE = error_kind(slug="relay-elsewhere", do="See its log and its plan file; restart it with this plan.",
+    why="Timers wait here, and the running relay does not read them: it has just started, keeps restarting "
+    "this partition, or works by another plan.")
+NO_RELAY_YET = note_kind(slug="no-relay-yet", do="Start a relay before timers become due.",
+    why="Nothing waits in this plan's own topics yet; the first timer that does needs a relay.")
+NO_STANDBY = note_kind(slug="no-standby", do="Run two or three relays.",
+    why="One relay works alone: while it is down, timers do not move on.")
+MANY_RELAYS = warning_kind(slug="many-relays", do="Run relays as a service of two or three.",
+    why="All but one relay of a partition keep threads and connections and do nothing, and each may take it over.")
+RELAY_LATE = error_kind(slug="relay-late", do="See whether relays run and are ready, and their logs.",
+    why="A timer should have left so long ago that the plan's guard is used up: timers are delivered late.")
+RELAY_BEHIND = warning_kind(slug="relay-behind", do="See whether relays run and are ready, and their logs.",
+    why="A timer should have left already: when the plan's guard is used up, timers are delivered late.")
+FOREIGN_CONSUMER = error_kind(slug="foreign-consumer", do="Stop it. To look, use a reader or timewheel status PLAN.",
+    why="A client that is no relay takes timers from the relays here: timers that it acknowledges are lost.")
+# fmt: on
 BEHIND_SHARE = 0.5
 """Fraction of the guard; the rest remains until the next run."""
 
@@ -116,7 +94,7 @@ def _presence(seen: Seen) -> Iterator[Finding]:
     if seen.shadow_state in ENDS:
         return  # a shadow that ends needs a relay for waiting timers only: no relay for later, and no standby
     if empty and seen.plan is not None:
-        read = f"no relay is connected to {empty[0]}" + (f" and {len(empty) - 1} more" if empty[1:] else "")
+        read = f"no relay is connected to {some_of(empty, most=1)}"
         read += f"; relay {elsewhere[0]} reads {elsewhere[1]}" if elsewhere else ""
         yield NO_RELAY_YET.at(seen.plan.due_topic, read=read, cure=_start(seen))
     yield from _numbers(seen, always)
@@ -132,7 +110,7 @@ def _first_due(seen: Seen, parts: list[Part]) -> str:
 
 def _numbers(seen: Seen, tiers: list[SeenTopic]) -> Iterator[Finding]:
     for topic in tiers[:1]:  # relays read all tiers alike
-        most = max(_relays(part) for part in topic.parts)
+        most = max(len(_relays(part)) for part in topic.parts)
         if most == 1:
             read = f"one relay is connected to {topic.name}"
             yield NO_STANDBY.at(topic.name, read=read, cure=_start(seen))
@@ -154,9 +132,9 @@ def _start(seen: Seen) -> str:
     return run_command(seen.plan, seen.target)
 
 
-def _relays(part: Part) -> int:
+def _relays(part: Part) -> tuple[ConsumerStats, ...]:
     relays = part.stats.subscriptions.get(RELAY_SUBSCRIPTION)
-    return 0 if relays is None else len(relays.consumers or ())
+    return () if relays is None else relays.consumers or ()
 
 
 def _backlog(part: Part) -> int:
@@ -194,41 +172,30 @@ def _foreign_consumers(seen: Seen) -> Iterator[Finding]:
             {
                 f"{consumer.name or 'one without a name'} at {consumer.address or 'an unknown address'}"
                 for part in topic.parts
-                if (relays := part.stats.subscriptions.get(RELAY_SUBSCRIPTION)) is not None
-                for consumer in relays.consumers or ()
+                for consumer in _relays(part)
                 if not RELAY_CONSUMER.fullmatch(consumer.name)
             }
         )
         if found:
-            more = f" and {len(found) - MAX_NAMED} more" if len(found) > MAX_NAMED else ""
-            read = f"connected to {RELAY_SUBSCRIPTION}, and no relay: {', '.join(found[:MAX_NAMED])}{more}"
-            cure = "stop the program at that address"
-            yield FOREIGN_CONSUMER.at(topic.name, read=read, cure=cure)
+            read = f"connected to {RELAY_SUBSCRIPTION}, and no relay: {some_of(found)}"
+            yield FOREIGN_CONSUMER.at(topic.name, read=read, cure="stop the program at that address")
 
 
 RELAYS = (_foreign_consumers, _presence, _lateness)
 
 
-NO_DEDUPLICATION = warning_kind(
-    slug="no-deduplication",
-    why="A killed relay sends its unacknowledged hops again, and here they are stored twice.",
-    do="Switch deduplication on for the topic.",
-)
-NAMES_FULL = warning_kind(
-    slug="producer-names-full",
-    why="Beyond the number of producer names that it keeps the broker forgets some, and may store a hop twice.",
+# fmt: off
+NO_DEDUPLICATION = warning_kind(slug="no-deduplication", do="Switch deduplication on for the topic.",
+    why="A killed relay sends its unacknowledged hops again, and here they are stored twice.")
+NAMES_FULL = warning_kind(slug="producer-names-full",
     do="Find the client that keeps opening producers; let the broker remember more.",
-)
-FEW_NAMES = warning_kind(
-    slug="few-producer-names",
-    why="The broker keeps fewer producer names than this plan opens for a partition, and may store a hop twice.",
-    do="Let the broker remember more names.",
-)
-NAMES_FORGOTTEN_SOON = warning_kind(
-    slug="producer-names-forgotten-soon",
-    why="A relay that is down for longer than that may store a hop twice when it comes back.",
+    why="Beyond the number of producer names that it keeps the broker forgets some, and may store a hop twice.")
+FEW_NAMES = warning_kind(slug="few-producer-names", do="Let the broker remember more names.",
+    why="The broker keeps fewer producer names than this plan opens for a partition, and may store a hop twice.")
+NAMES_FORGOTTEN_SOON = warning_kind(slug="producer-names-forgotten-soon",
     do="Let the broker remember names for some hours.",
-)
+    why="A relay that is down for longer than that may store a hop twice when it comes back.")
+# fmt: on
 USUAL_NAMES = 10_000
 USUAL_MEMORY_MIN = 360
 SHORT_MEMORY_MIN = 60
@@ -289,36 +256,21 @@ def _limits(seen: Seen) -> Iterator[Finding]:
 HOPS = (_deduplication, _names, _limits)
 
 
-NOBODY_MOVES = error_kind(
-    slug="nobody-moves",
-    why="Moved timers do not move on, and timers far from due stay in the due topic and make gaps there.",
-    do="Start, pause or abort the shadow by a command.",
-)
-JOURNAL_OLD = warning_kind(
-    slug="journal-is-old",
-    why="A message that is never acknowledged pins the due topic: the journal grows, and is repeated at each load.",
-    do="Find the message, and handle or acknowledge it.",
-)
-UNNAMED_SUBSCRIPTION = warning_kind(
-    slug="unnamed-subscription",
-    why="A shadow moves only timers that wait on every subscription; an unread subscription pins its journal for ever.",
+# fmt: off
+NOBODY_MOVES = error_kind(slug="nobody-moves", do="Start, pause or abort the shadow by a command.",
+    why="Moved timers do not move on, and timers far from due stay in the due topic and make gaps there.")
+JOURNAL_OLD = warning_kind(slug="journal-is-old", do="Find the message, and handle or acknowledge it.",
+    why="A message that is never acknowledged pins the due topic: the journal grows, and is repeated at each load.")
+UNNAMED_SUBSCRIPTION = warning_kind(slug="unnamed-subscription",
     do="Write the subscription into the plan, or remove it.",
-)
-MOVERS_DIFFER = warning_kind(
-    slug="movers-differ",
-    why="A mover with another plan sends timers another way: timers that both have met are stored twice.",
-    do="Give all processes that move these timers the same plan file.",
-)
-JOURNAL_REMOVED = error_kind(
-    slug="journal-removed",
-    why="Acknowledged originals whose copies had not moved on yet are lost with the journal; no timer is moved.",
-    do="Start the shadow again; search the due topic for lost timers.",
-)
-COMPACTED = warning_kind(
-    slug="compacted-due-topic",
-    why="Compaction keeps a cursor of its own, which no shadow can move; its readers get the newest of each key only.",
-    do="Switch compaction off for the due topic.",
-)
+    why="A shadow moves only timers that wait on every subscription; an unread subscription pins its journal for ever.")
+MOVERS_DIFFER = warning_kind(slug="movers-differ", do="Give all processes that move these timers the same plan file.",
+    why="A mover with another plan sends timers another way: timers that both have met are stored twice.")
+JOURNAL_REMOVED = error_kind(slug="journal-removed", do="Start the shadow again; search the due topic for lost timers.",
+    why="Acknowledged originals whose copies had not moved on yet are lost with the journal; no timer is moved.")
+COMPACTED = warning_kind(slug="compacted-due-topic", do="Switch compaction off for the due topic.",
+    why="Compaction keeps a cursor of its own, which no shadow can move; its readers get the newest of each key only.")
+# fmt: on
 
 COMPACTION = "__compaction"
 PINNED_MS = HOUR_MS
@@ -401,9 +353,8 @@ def _movers(seen: Seen) -> Iterator[Finding]:
                     found.setdefault(match[2].removesuffix(_DRAIN), f"{producer.name}{where}")
     others = [name for fingerprint, name in sorted(found.items()) if fingerprint != own]
     if others:
-        more = f", and {len(others) - MAX_NAMED} more" if len(others) > MAX_NAMED else ""
         beside = "; others move them by this plan" if own in found else ""
-        read = f"moved by another plan than {seen.target}: {', '.join(others[:MAX_NAMED])}{more}{beside}"
+        read = f"moved by another plan than {seen.target}: {some_of(others, last=', and ')}{beside}"
         cure = f"{timewheel_command('shadow', 'run', seen.target)}, in place of the connected movers"
         yield MOVERS_DIFFER.at(seen.plan.due_topic, read=read, cure=cure)
 
@@ -425,9 +376,9 @@ def _removed(seen: Seen) -> Iterator[Finding]:
             read = f"its requested state is {seen.shadow_state}, and {gone} of its partitions are missing"
             yield JOURNAL_REMOVED.at(journal.name, read=read, cure=cure)
         return
-    held = [topic for topic in seen.topics if topic.step is not None and topic.backlog]
+    held = [topic.name for topic in seen.topics if topic.step is not None and topic.backlog]
     if held:
-        read = f"it is missing, and timers wait in {held[0].name}" + (f" and {len(held) - 1} more" if held[1:] else "")
+        read = f"it is missing, and timers wait in {some_of(held, most=1)}"
         yield JOURNAL_REMOVED.at(journal.name, read=read, cure=cure)
 
 
@@ -450,26 +401,18 @@ def _compaction(seen: Seen) -> Iterator[Finding]:
 SHADOWS = (_move_decider, _movers, _journal, _subscriptions, _removed, _compaction)
 
 
-FEW_UNACKNOWLEDGED = warning_kind(
-    slug="few-unacknowledged",
-    why="A consumer that holds its limit of early timers gets no more messages, not even messages due now.",
+# fmt: off
+FEW_UNACKNOWLEDGED = warning_kind(slug="few-unacknowledged",
     do="Raise the bound for the topic, or let consumers hold fewer.",
-)
-BLOCKED = error_kind(
-    slug="blocked-subscription",
-    why="Its consumers have too many unacknowledged messages: the broker delivers no more, not even messages due now.",
+    why="A consumer that holds its limit of early timers gets no more messages, not even messages due now.")
+BLOCKED = error_kind(slug="blocked-subscription",
     do="See whether a handler hangs; acknowledge or negatively acknowledge its messages.",
-)
-WRONG_TYPE = error_kind(
-    slug="wrong-subscription-type",
-    why="The broker delays on Shared and Key_Shared only, and relays keep order on Failover only.",
-    do="Restart these consumers with the right type.",
-)
-OLD_CLIENT = warning_kind(
-    slug="old-client",
-    why="timewheel was tested with pulsar-client 3.13; older versions may lose or repeat messages.",
-    do="Upgrade the client library.",
-)
+    why="Its consumers have too many unacknowledged messages: the broker delivers no more, not even messages due now.")
+WRONG_TYPE = error_kind(slug="wrong-subscription-type", do="Restart these consumers with the right type.",
+    why="The broker delays on Shared and Key_Shared only, and relays keep order on Failover only.")
+OLD_CLIENT = warning_kind(slug="old-client", do="Upgrade the client library.",
+    why="timewheel was tested with pulsar-client 3.13; older versions may lose or repeat messages.")
+# fmt: on
 TRIED_CLIENT = (4, 2)
 """The C++ client in pulsar-client 3.13 for Python reports ``Pulsar-CPP-v4.2.0``."""
 _VERSION = re.compile(r"Pulsar-CPP-v(\d+)\.(\d+)")
@@ -543,29 +486,21 @@ def _versions(seen: Seen) -> Iterator[Finding]:
                 if version is not None and (int(version[1]), int(version[2])) < TRIED_CLIENT:
                     old.setdefault(client, set()).add(name)
         for client, names in sorted(old.items()):
-            some = sorted(names)[:3]
-            read = f"{client}: {', '.join(some)}" + (f" and {len(names) - len(some)} more" if names - {*some} else "")
+            read = f"{client}: {some_of(sorted(names))}"
             yield OLD_CLIENT.at(topic.name, read=read, cure="pip install --upgrade 'pulsar-client>=3.13'")
 
 
 CLIENTS = (_bounds, _types, _versions)
 
 
-CLOCK_OFF = error_kind(
-    slug="clock-differs",
-    why="Timers come late or early by as much as clocks differ, and a plan has room for a fifth of its guard.",
-    do="Set the clock of this machine, or the broker's, by NTP.",
-)
-PRODUCER_AHEAD = error_kind(
-    slug="producer-ahead",
-    why="The clock of a producer is ahead: its timers leave late, and may keep the timers behind them waiting.",
-    do="Set the clock of the producer's machine by NTP.",
-)
-PRODUCER_BEHIND = error_kind(
-    slug="producer-behind",
-    why="The clock of a producer is behind: its timers with deliver_after are due too early, by as much.",
-    do="Set the clock of the producer's machine by NTP.",
-)
+# fmt: off
+CLOCK_OFF = error_kind(slug="clock-differs", do="Set the clock of this machine, or the broker's, by NTP.",
+    why="Timers come late or early by as much as clocks differ, and a plan has room for a fifth of its guard.")
+PRODUCER_AHEAD = error_kind(slug="producer-ahead", do="Set the clock of the producer's machine by NTP.",
+    why="The clock of a producer is ahead: its timers leave late, and may keep the timers behind them waiting.")
+PRODUCER_BEHIND = error_kind(slug="producer-behind", do="Set the clock of the producer's machine by NTP.",
+    why="The clock of a producer is behind: its timers with deliver_after are due too early, by as much.")
+# fmt: on
 SEND_WAIT_MS = 30 * SECOND_MS
 """Longest time that a message waits in its client before it is stored: by default, clients then give up."""
 USUAL_SKEW_MS = MINUTE_MS
@@ -631,13 +566,12 @@ def _producers(seen: Seen) -> Iterator[Finding]:
 
 def _off(kind: Kind, topic: SeenTopic, found: list[tuple[int, str, Part]]) -> Finding:
     side = "ahead of" if kind is PRODUCER_AHEAD else "behind"
-    named = "; ".join(
+    named = [
         f"the clock of producer {producer}{_address(part, producer)} is at least {span(by_ms)} {side} the "
         f"broker's, by a message in {part.name}"
-        for by_ms, producer, part in found[:MAX_NAMED]
-    )
-    more = f"; and {len(found) - MAX_NAMED} more" if len(found) > MAX_NAMED else ""
-    return kind.at(topic.name, read=named + more, cure="timedatectl set-ntp true")
+        for by_ms, producer, part in found
+    ]
+    return kind.at(topic.name, read=some_of(named, "; ", "; and "), cure="timedatectl set-ntp true")
 
 
 def _address(part: Part, producer: str) -> str:

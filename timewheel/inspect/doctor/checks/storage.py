@@ -24,44 +24,33 @@ from timewheel.core.durations import DAY_MS, MINUTE_MS, SECOND_MS, format_durati
 from timewheel.core.escapes import pulsar_admin
 from timewheel.core.plurals import counted
 from timewheel.inspect.doctor.seen import Finding, Seen, SeenTopic, Source, check, error_kind, note_kind, warning_kind
-from timewheel.inspect.doctor.settings import InForce, broker_command, in_force, is_on, number, of_namespace
+from timewheel.inspect.doctor.settings import (
+    InForce,
+    all_in_force,
+    broker_command,
+    in_force,
+    is_on,
+    number,
+    of_namespace,
+)
 from timewheel.provision.provision_steps import SetPolicy
 
-ONE_COPY = error_kind(
-    slug="one-copy",
-    why="Each timer lies on one bookie only, for days: if that disk goes, the timers are gone.",
-    do="Write two copies or more.",
-)
-ONE_COPY_PERHAPS = warning_kind(
-    slug="one-copy-perhaps",
-    why="Each timer lies on one bookie only, for days; whether there are more bookies could not be seen.",
-    do="If there are more bookies, write two copies or more.",
-)
-ONE_BOOKIE = note_kind(
-    slug="one-bookie",
-    why="All timers lie on the disk of one bookie, as in a standalone Pulsar: if that goes, the timers are gone.",
-    do="Run three bookies, and write two copies or more.",
-)
-ONE_CONFIRMATION = warning_kind(
-    slug="one-confirmation",
-    why="A send is confirmed after one bookie has it: if that is lost before the copy is made, so are the last timers.",
-    do="Wait for two copies or more.",
-)
-TOO_FEW_BOOKIES = error_kind(
-    slug="too-few-bookies",
-    why="A ledger needs more bookies than there are, so that nothing can be written once the present one is full.",
-    do="Restore the missing bookies, or require fewer.",
-)
-ENDLESS_LEDGERS = warning_kind(
-    slug="endless-ledgers",
-    why="Disk is freed by whole ledgers: a ledger that is open for longer than timers wait keeps all handled timers.",
-    do="Let ledgers end after some hours.",
-)
-MESSAGE_TOO_LARGE = error_kind(
-    slug="message-size-differs",
-    why="A timer that another topic of the plan has taken may be refused by this one: it never leaves that topic.",
-    do="Give all topics of the plan the same maximum size.",
-)
+# fmt: off
+ONE_COPY = error_kind(slug="one-copy", do="Write two copies or more.",
+    why="Each timer lies on one bookie only, for days: if that disk goes, the timers are gone.")
+ONE_COPY_PERHAPS = warning_kind(slug="one-copy-perhaps", do="If there are more bookies, write two copies or more.",
+    why="Each timer lies on one bookie only, for days; whether there are more bookies could not be seen.")
+ONE_BOOKIE = note_kind(slug="one-bookie", do="Run three bookies, and write two copies or more.",
+    why="All timers lie on the disk of one bookie, as in a standalone Pulsar: if that goes, the timers are gone.")
+ONE_CONFIRMATION = warning_kind(slug="one-confirmation", do="Wait for two copies or more.",
+    why="A send is confirmed after one bookie has it: if that is lost before the copy is made, so are the last timers.")
+TOO_FEW_BOOKIES = error_kind(slug="too-few-bookies", do="Restore the missing bookies, or require fewer.",
+    why="A ledger needs more bookies than there are, so that nothing can be written once the present one is full.")
+ENDLESS_LEDGERS = warning_kind(slug="endless-ledgers", do="Let ledgers end after some hours.",
+    why="Disk is freed by whole ledgers: a ledger that is open for longer than timers wait keeps all handled timers.")
+MESSAGE_TOO_LARGE = error_kind(slug="message-size-differs", do="Give all topics of the plan the same maximum size.",
+    why="A timer that another topic of the plan has taken may be refused by this one: it never leaves that topic.")
+# fmt: on
 USUAL_ROLLOVER_MIN = 240
 
 
@@ -143,21 +132,14 @@ def _sizes(seen: Seen) -> Iterator[Finding]:
 STORAGE = (_copies, _ledgers, _sizes)
 
 
-QUOTA_DROPS = error_kind(
-    slug="quota-drops",
-    why="At this quota the broker silently drops the oldest messages of the backlog, also delayed messages.",
-    do="Take the quota away from the topic.",
-)
-QUOTA_TOO_SHORT = error_kind(
-    slug="quota-too-short",
-    why="Timers wait here for longer than this quota allows, so producers and relays will be refused.",
-    do="Take the quota away from the topic.",
-)
-QUOTA_BLOCKS = warning_kind(
-    slug="quota-blocks",
-    why="At this backlog producers and relays are refused, and timers stay in the topics before this one.",
-    do="Take the quota away from the topic, or watch its backlog.",
-)
+# fmt: off
+QUOTA_DROPS = error_kind(slug="quota-drops", do="Take the quota away from the topic.",
+    why="At this quota the broker silently drops the oldest messages of the backlog, also delayed messages.")
+QUOTA_TOO_SHORT = error_kind(slug="quota-too-short", do="Take the quota away from the topic.",
+    why="Timers wait here for longer than this quota allows, so producers and relays will be refused.")
+QUOTA_BLOCKS = warning_kind(slug="quota-blocks", do="Take the quota away from the topic, or watch its backlog.",
+    why="At this backlog producers and relays are refused, and timers stay in the topics before this one.")
+# fmt: on
 _TYPES = {SIZE_QUOTA: "destination_storage", AGE_QUOTA: "message_age"}
 
 
@@ -166,10 +148,10 @@ def _quotas(seen: Seen) -> Iterator[Finding]:
     if not is_on(seen.settings, "backlogQuotaCheckEnabled", default=True):
         return
     for topic in seen.topics:
-        for policy in _TYPES:
-            found = in_force(seen, topic, policy) if topic.exists else None
+        for policy in _TYPES if topic.exists and (topic.spec is not None or topic.delayed) else ():
+            found = in_force(seen, topic, policy)
             limit = None if found is None else _limit(policy, found.value)
-            if found is not None and limit is not None and (topic.spec is not None or topic.delayed):
+            if found is not None and limit is not None:
                 yield _finding(seen, topic, policy, found, limit)
 
 
@@ -212,33 +194,22 @@ def _removal(seen: Seen, topic: SeenTopic, policy: Policy[BacklogQuota], found: 
 QUOTAS = (_quotas,)
 
 
-TTL_TOO_SHORT = error_kind(
-    slug="ttl-too-short",
-    why="A TTL counts from the publish time and silently drops timers that were never delivered.",
-    do="Set the topic's own TTL to 0.",
-)
-TTL_BEYOND_STAY = warning_kind(
-    slug="ttl-beyond-stay",
-    why="Timers wait longer than planned while consumers or relays are down, and then the TTL drops them.",
-    do="Set the topic's own TTL to 0.",
-)
-TTL_OVER_DELAYS = warning_kind(
-    slug="ttl-over-delays",
-    why="A message that is delayed for longer than the TTL is dropped, and is never delivered.",
-    do="Set the topic's own TTL to 0.",
-)
-SUBSCRIPTIONS_EXPIRE = error_kind(
-    slug="subscription-expiry",
-    why="A subscription without a consumer for this long is removed, with its backlog.",
-    do="Switch it off for the namespace.",
-)
+# fmt: off
+TTL_TOO_SHORT = error_kind(slug="ttl-too-short", do="Set the topic's own TTL to 0.",
+    why="A TTL counts from the publish time and silently drops timers that were never delivered.")
+TTL_BEYOND_STAY = warning_kind(slug="ttl-beyond-stay", do="Set the topic's own TTL to 0.",
+    why="Timers wait longer than planned while consumers or relays are down, and then the TTL drops them.")
+TTL_OVER_DELAYS = warning_kind(slug="ttl-over-delays", do="Set the topic's own TTL to 0.",
+    why="A message that is delayed for longer than the TTL is dropped, and is never delivered.")
+SUBSCRIPTIONS_EXPIRE = error_kind(slug="subscription-expiry", do="Switch it off for the namespace.",
+    why="A subscription without a consumer for this long is removed, with its backlog.")
+# fmt: on
 
 
 @check(TTL_TOO_SHORT, TTL_BEYOND_STAY, TTL_OVER_DELAYS, needs={Source.POLICIES, Source.NAMESPACES}, of_any_topic=True)
 def _ttl(seen: Seen) -> Iterator[Finding]:
-    for topic in seen.topics:
-        found = in_force(seen, topic, MESSAGE_TTL_S) if topic.exists else None
-        if found is None or found.value <= 0:
+    for topic, found in all_in_force(seen, MESSAGE_TTL_S):
+        if found.value <= 0:
             continue
         read = f"messageTTL is {format_duration(found.value * SECOND_MS)}, {found.where}"
         cure = pulsar_admin("topicPolicies", "set-message-ttl", topic.name, "-t", 0)
@@ -272,26 +243,16 @@ def _subscriptions(seen: Seen) -> Iterator[Finding]:
 EXPIRY = (_ttl, _subscriptions)
 
 
-KEPT_FOR_EVER = warning_kind(
-    slug="kept-for-ever",
-    why="Every timer stays on disk in each topic that it passed, also after it was handled.",
-    do="Give the topic a retention that ends.",
-)
-NOBODY_SUBSCRIBED = warning_kind(
-    slug="nobody-subscribed",
-    why="Without a subscription messages are removed once their retention ends, though no consumer has read them.",
-    do="Make the subscription before the first message.",
-)
-REMOVED_WHEN_CAUGHT_UP = error_kind(
-    slug="removed-when-caught-up",
-    why="An idle topic is removed with its subscriptions, and the next message creates it without them.",
-    do="Keep the topic though it is idle.",
-)
-AUTO_CREATION = warning_kind(
-    slug="auto-creation",
-    why="A send to a missing topic creates it, without partitions and subscriptions, and no consumer reads it.",
-    do="Make the plan's topics first, or switch auto-creation off.",
-)
+# fmt: off
+KEPT_FOR_EVER = warning_kind(slug="kept-for-ever", do="Give the topic a retention that ends.",
+    why="Every timer stays on disk in each topic that it passed, also after it was handled.")
+NOBODY_SUBSCRIBED = warning_kind(slug="nobody-subscribed", do="Make the subscription before the first message.",
+    why="Without a subscription messages are removed once their retention ends, though no consumer has read them.")
+REMOVED_WHEN_CAUGHT_UP = error_kind(slug="removed-when-caught-up", do="Keep the topic though it is idle.",
+    why="An idle topic is removed with its subscriptions, and the next message creates it without them.")
+AUTO_CREATION = warning_kind(slug="auto-creation", do="Make the plan's topics first, or switch auto-creation off.",
+    why="A send to a missing topic creates it, without partitions and subscriptions, and no consumer reads it.")
+# fmt: on
 UNLIMITED = -1
 KEEP_OPTIONS = (
     *("--disable-delete-while-inactive", "--max-inactive-duration", "60s"),
@@ -301,10 +262,7 @@ KEEP_OPTIONS = (
 
 @check(KEPT_FOR_EVER, NOBODY_SUBSCRIBED, needs={Source.POLICIES, Source.NAMESPACES, Source.TOPICS}, of_any_topic=True)
 def _retention(seen: Seen) -> Iterator[Finding]:
-    for topic in seen.topics:
-        found = in_force(seen, topic, RETENTION) if topic.exists else None
-        if found is None:
-            continue
+    for topic, found in all_in_force(seen, RETENTION):
         is_endless = found.value == Retention(time_min=UNLIMITED, size_mb=UNLIMITED)
         read = f"retention is {_text(found.value)}, {found.where}"
         if topic.spec is not None and is_endless:
@@ -324,9 +282,8 @@ def _text(retention: Retention) -> str:
 
 @check(REMOVED_WHEN_CAUGHT_UP, needs={Source.POLICIES, Source.NAMESPACES}, of_any_topic=True)
 def _inactive(seen: Seen) -> Iterator[Finding]:
-    for topic in seen.topics:
-        found = in_force(seen, topic, INACTIVE_TOPIC) if topic.exists else None
-        if found is None or not found.value.delete or found.value.mode != "delete_when_subscriptions_caught_up":
+    for topic, found in all_in_force(seen, INACTIVE_TOPIC):
+        if not found.value.delete or found.value.mode != "delete_when_subscriptions_caught_up":
             continue
         keep = SetPolicy(topic=topic.name, policy=INACTIVE_TOPIC, value=KEEP_INACTIVE)
         yield REMOVED_WHEN_CAUGHT_UP.at(
