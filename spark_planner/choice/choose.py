@@ -48,6 +48,12 @@ class Assessed:
     broken: tuple[str, ...]
     cost: Cost
 
+    @classmethod
+    def of(cls, evaluation: Evaluation, constraints: Constraints) -> Assessed:
+        """Assess a plan with the partitions of its evaluation."""
+        broken, cost = constraints.broken_by(evaluation), constraints.cost_of(evaluation)
+        return cls(evaluation=evaluation, broken=broken, cost=cost)
+
     @property
     def cost_writes_per_second(self) -> float:
         """Total cost, in entries written a second."""
@@ -75,10 +81,7 @@ def assess(
     """Evaluate a candidate with the fewest partitions that it needs, or with its own if ``as_it_is``."""
     simulation = simulation_of(plan, cells, growth, resolution=resolution, keys=keys)
     partitions = plan.own_partitions if as_it_is else constraints.least_partitions(simulation, profile)
-    evaluation = price(simulation, profile, partitions)
-    return Assessed(
-        evaluation=evaluation, broken=constraints.broken_by(evaluation), cost=constraints.cost_of(evaluation)
-    )
+    return Assessed.of(price(simulation, profile, partitions), constraints)
 
 
 def rank(one: Assessed) -> tuple[int, float, float, str]:
@@ -253,17 +256,7 @@ def choose(
     growth: float = 1.0,
     keys: KeyShares = EVEN,
 ) -> Choice:
-    """Recommend a plan by price alone; no gaps are counted.
-
-    Args:
-        cells: The history of one topic.
-        base: Everything that is not chosen: names, subscriptions, guard; see `candidate_plans`.
-        profile: The broker.
-        constraints: The user's limits and prices; None: the defaults.
-        candidates: Plans to use instead of `candidate_plans`.
-        max_delay_ms: The longest delay that candidates accept; None: the history's longest delay, rounded up.
-        growth: Volume to plan for, as a multiple of the history's volume.
-        keys: Distribution of keys over partitions.
+    """Recommend a plan by price alone, for the cells of one topic; no gaps are counted. Arguments as in `plan_for`.
 
     Raises:
         ValueError: The cells have no timers, or there is no candidate.

@@ -100,27 +100,31 @@ def keeps_order(plan: Plan) -> bool:
 
 
 NUMBER = "number"  # number of the plan
-PLACE, HOPS, HOPS_MAX = "place", "hops", "hops_max"
-FOUND_SCHEMA = schema_of(
-    "number:int place:int topic:text interval:long partition:long entries:long hops:long hops_max:long part:bytes?"
-)
-"""A due partition of one place; places ascend with positions. Hops are those of the whole place, stored in one of its
-rows. ``part`` is a `Part` in bytes; null: only entries were counted.
-"""
+HOPS, HOPS_MAX = "hops", "hops_max"
+FOUND_SCHEMA = schema_of("found:bytes")
+"""The counts of one place: a list of `Found`, pickled."""
 FOUND_ARROW = to_arrow_schema(FOUND_SCHEMA)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Found:
-    """A row of `FOUND_SCHEMA` on the driver."""
+    """A due partition of one place; places ascend with positions."""
 
-    number: int
-    place: int
     due: DuePartition
     entries: int
-    hops: int
-    hops_max: int
-    part: Part | None
+    part: Part | None  # None: only entries were counted
+    number: int = 0  # number of the plan
+    place: int = 0
+    hops: int = 0  # hops of the whole place, stored in one of its rows
+    hops_max: int = 0
+
+
+def found_batch(found: Sequence[Found]) -> pa.RecordBatch:
+    return one_row(FOUND_ARROW, pickle.dumps(found))
+
+
+def found_rows(table: pa.Table) -> list[Found]:
+    return [one for packed in table.column(0).to_pylist() for one in pickle.loads(packed)]  # noqa: S301 - of our tasks
 
 
 def gap_counts(grid: Grid, found: Sequence[Found]) -> GapCounts:
@@ -135,28 +139,6 @@ def gap_counts(grid: Grid, found: Sequence[Found]) -> GapCounts:
             for due, own in sorted(parts.items())
         ),
     )
-
-
-def found_rows(table: pa.Table) -> list[Found]:
-    return [
-        Found(
-            number=row[NUMBER],
-            place=row[PLACE],
-            due=DuePartition(topic=row[TOPIC], interval=row["interval"], partition=row["partition"]),
-            entries=row["entries"],
-            hops=row[HOPS],
-            hops_max=row[HOPS_MAX],
-            part=None if row["part"] is None else pickle.loads(row["part"]),  # noqa: S301 - of our tasks
-        )
-        for row in table.to_pylist()
-    ]
-
-
-def found_batch(
-    number: int, place: int, due: DuePartition, entries: int, part: Part | None, *, hops: int = 0, hops_max: int = 0
-) -> pa.RecordBatch:
-    packed = None if part is None else pickle.dumps(part)
-    return one_row(FOUND_ARROW, number, place, due.topic, due.interval, due.partition, entries, hops, hops_max, packed)
 
 
 def one_row(schema: pa.Schema, *values: Any) -> pa.RecordBatch:
@@ -187,16 +169,31 @@ class Asked:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Counted:
-    """Result of a count, for one plan."""
+class Replay:
+    """Result of a replay.
 
-    gaps: GapCounts  # gaps at the moments of the grid
-    hop_count: int  # Re-publications of all timers
-    hop_count_max: int  # the most re-publications of a single timer
+    Args:
+        entries: Entries of all due partitions: the replayed timers and, beside a shadow, the originals of moved
+            timers.
+        hop_count: Re-publications of all timers.
+        hop_count_max: The most re-publications of a single timer.
+        gaps: Gap ranges at each moment of the grid.
+        peak_of_total: The most gap ranges of all due partitions together at one moment.
+        peak_per_partition: The most gap ranges of any due partition, to which the broker's limit applies.
+        was_sorted: True if Spark had to sort sends or arrivals.
+    """
+
+    entries: int
+    hop_count: int
+    hop_count_max: int
+    gaps: GapCounts
+    peak_of_total: Peak
+    peak_per_partition: Peak
+    was_sorted: bool
 
 
-def count(cached: CachedSends, asked: Sequence[Asked], *, sends_per_chunk: int = SENDS_PER_CHUNK) -> list[Counted]:
-    """Count the gaps of several plans in one pass, or in two for plans with ledgers."""
+def count(cached: CachedSends, asked: Sequence[Asked], *, sends_per_chunk: int = SENDS_PER_CHUNK) -> list[Replay]:
+    """Replay several plans in one pass, or in two for plans with ledgers; peaks are exact at the grid's moments."""
     jobs = [_Job.of(number, one, cached, sends_per_chunk) for number, one in enumerate(asked)]
     with_ledgers = [job for job in jobs if job.asked.ledger_entries]
     entries = _entries_before(_passed(cached, with_ledgers, {}, tally=True)) if with_ledgers else {}
@@ -204,14 +201,20 @@ def count(cached: CachedSends, asked: Sequence[Asked], *, sends_per_chunk: int =
     own: defaultdict[int, list[Found]] = defaultdict(list)
     for row in found:
         own[row.number].append(row)
-    return [
-        Counted(
-            gaps=gap_counts(one.grid, own[number]),
-            hop_count=sum(row.hops for row in own[number]),
-            hop_count_max=max(row.hops_max for row in own[number]),
-        )
-        for number, one in enumerate(asked)
-    ]
+    return [_replayed(cached, one, own[number]) for number, one in enumerate(asked)]
+
+
+def _replayed(cached: CachedSends, asked: Asked, found: Sequence[Found]) -> Replay:
+    gaps = gap_counts(asked.grid, found)
+    return Replay(
+        entries=gaps.entries,
+        hop_count=sum(row.hops for row in found),
+        hop_count_max=max(row.hops_max for row in found),
+        gaps=gaps,
+        peak_of_total=gaps.peak_of_total,
+        peak_per_partition=gaps.peak_per_partition,
+        was_sorted=cached.was_sorted or not keeps_order(asked.plan),
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -368,24 +371,31 @@ def _counted(
     hops_max: int = 0,
     tally: bool,
 ) -> pa.RecordBatch:
-    """Count a stretch of positions: a row of `FOUND_SCHEMA` for each of its due partitions."""
+    """Count a stretch of positions, by due partition: a row of `FOUND_SCHEMA`."""
     dues, number = _numbered(topic, job.asked.plan.own_partitions, interval, partition)
     if tally:
         counts = [len(acknowledged_ms)] if number is None else np.bincount(number, minlength=len(dues)).tolist()
-        found: list[tuple[DuePartition, int, Part | None]] = [
-            (due, entries, None) for due, entries in zip(dues, counts, strict=True)
-        ]
+        parts: list[Part | None] = [None] * len(dues)
     else:
         counter = RangeCounter(job.asked.grid, ledger_entries=job.asked.ledger_entries)
         for index, due in enumerate(dues):
             counter.open(index, before.get(due, 0))
         counter.feed(0 if number is None else number, acknowledged_ms)
-        found = [(due, part.entries, part) for due, part in zip(dues, counter.parts(), strict=True)]
-    batches = [
-        found_batch(job.number, place, due, entries, part, hops=0 if index else hops, hops_max=hops_max)
-        for index, (due, entries, part) in enumerate(found)
+        found = counter.parts()
+        counts, parts = [part.entries for part in found], list(found)
+    rows = [
+        Found(
+            number=job.number,
+            place=place,
+            due=due,
+            entries=entries,
+            hops=hops if index == 0 else 0,
+            hops_max=hops_max,
+            part=part,
+        )
+        for index, (due, entries, part) in enumerate(zip(dues, counts, parts, strict=True))
     ]
-    return pa.Table.from_batches(batches, FOUND_ARROW).combine_chunks().to_batches()[0]
+    return found_batch(rows)
 
 
 def _numbered(
@@ -419,30 +429,6 @@ def _entries_before(found: Sequence[Found]) -> _Entries:
         before[row.number, row.due.topic, row.place][row.due] = so_far[row.number, row.due]
         so_far[row.number, row.due] += row.entries
     return dict(before)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Replay:
-    """Result of a replay.
-
-    Args:
-        entries: Entries of all due partitions: the replayed timers and, beside a shadow, the originals of moved
-            timers.
-        hop_count: Re-publications of all timers.
-        hop_count_max: The most re-publications of a single timer.
-        gaps: Gap ranges at each moment of the grid.
-        peak_of_total: The most gap ranges of all due partitions together at one moment.
-        peak_per_partition: The most gap ranges of any due partition, to which the broker's limit applies.
-        was_sorted: True if Spark had to sort sends or arrivals.
-    """
-
-    entries: int
-    hop_count: int
-    hop_count_max: int
-    gaps: GapCounts
-    peak_of_total: Peak
-    peak_per_partition: Peak
-    was_sorted: bool
 
 
 def replay(
@@ -517,30 +503,16 @@ def replay_all(
         min(piece.first_ms for piece in cached.pieces), max(piece.last_due_ms for piece in cached.pieces)
     )
     asked = [Asked(plan=plan, grid=grid, ledger_entries=ledger_entries) for plan in plans]
-    counted = count(cached, asked, sends_per_chunk=sends_per_chunk)
-    peaks = [(one.gaps.peak_of_total, one.gaps.peak_per_partition) for one in counted]
-    if exact_peaks:
-        peaks = _exact_peaks(cached, asked, counted, refuted_above, sends_per_chunk)
-    return [
-        Replay(
-            entries=one.gaps.entries,
-            hop_count=one.hop_count,
-            hop_count_max=one.hop_count_max,
-            gaps=one.gaps,
-            peak_of_total=total,
-            peak_per_partition=partition,
-            was_sorted=cached.was_sorted or not keeps_order(plan),
-        )
-        for plan, one, (total, partition) in zip(plans, counted, peaks, strict=True)
-    ]
+    found = count(cached, asked, sends_per_chunk=sends_per_chunk)
+    return _with_exact_peaks(cached, asked, found, refuted_above, sends_per_chunk) if exact_peaks else found
 
 
-def _exact_peaks(
-    cached: CachedSends, asked: Sequence[Asked], counted: Sequence[Counted], refuted_above: float, sends_per_chunk: int
-) -> list[tuple[Peak, Peak]]:
-    """Return (peak of all partitions together, peak per partition) of each plan, exact or refuted."""
-    total = [one.gaps.peak_of_total for one in counted]
-    partition = [one.gaps.peak_per_partition for one in counted]
+def _with_exact_peaks(
+    cached: CachedSends, asked: Sequence[Asked], counted: Sequence[Replay], refuted_above: float, sends_per_chunk: int
+) -> list[Replay]:
+    """Return the replays with peaks that are exact or refuted."""
+    total = [one.peak_of_total for one in counted]
+    partition = [one.peak_per_partition for one in counted]
     gaps = {number: one.gaps for number, one in enumerate(counted)}
     while True:
         finer: dict[int, Asked] = {}
@@ -559,11 +531,11 @@ def _exact_peaks(
             total[number] = max(total[number], of.peak_of_total, key=attrgetter("gap_count"))
             partition[number] = max(partition[number], of.peak_per_partition, key=attrgetter("gap_count"))
     # Unless it was refuted: no moment has a higher count, and no span can have a higher count.
+    for peaks in (total, partition):
+        for number, peak in enumerate(peaks):
+            if partition[number].gap_count <= refuted_above:
+                peaks[number] = replace(peak, gap_count_limit=peak.gap_count)
     return [
-        pair if pair[1].gap_count > refuted_above else (_exactly(pair[0]), _exactly(pair[1]))
-        for pair in zip(total, partition, strict=True)
+        replace(one, peak_of_total=total[number], peak_per_partition=partition[number])
+        for number, one in enumerate(counted)
     ]
-
-
-def _exactly(peak: Peak) -> Peak:
-    return replace(peak, gap_count_limit=peak.gap_count)

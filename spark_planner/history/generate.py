@@ -142,8 +142,8 @@ class Workload:
             raise ValueError(f"drawn_together = {self.drawn_together}: at least 1")
 
 
-def _one(delay: Delay) -> tuple[Share, ...]:
-    return (Share(weight=1, delay=delay),)
+def _equally(*delays: Delay) -> tuple[Share, ...]:
+    return tuple(Share(weight=1, delay=delay) for delay in delays)
 
 
 _REMINDERS = (
@@ -157,27 +157,23 @@ DAY_AND_NIGHT = Seasons(weights=(*(1.0,) * 6, 2.0, 4.0, *(8.0,) * 10, 6.0, 5.0, 
 
 WORKLOADS: dict[str, Workload] = {
     "mixture": Workload(span_ms=10 * DAY_MS, shares=_REMINDERS),
-    "fixed-hour": Workload(span_ms=10 * DAY_MS, shares=_one(Fixed(delay_ms=HOUR_MS))),
+    "fixed-hour": Workload(span_ms=10 * DAY_MS, shares=_equally(Fixed(delay_ms=HOUR_MS))),
     "fixed-three": Workload(
-        span_ms=10 * DAY_MS,
-        shares=tuple(Share(weight=1, delay=Fixed(delay_ms=delay_ms)) for delay_ms in (HOUR_MS, DAY_MS, 5 * DAY_MS)),
+        span_ms=10 * DAY_MS, shares=_equally(*(Fixed(delay_ms=delay_ms) for delay_ms in (HOUR_MS, DAY_MS, 5 * DAY_MS)))
     ),
-    "nine-next-day": Workload(span_ms=10 * DAY_MS, shares=_one(_NINE)),
-    "half-nine": Workload(
-        span_ms=10 * DAY_MS,
-        shares=(Share(weight=1, delay=_NINE), Share(weight=1, delay=Exponential(mean_ms=10 * MINUTE_MS))),
-    ),
+    "nine-next-day": Workload(span_ms=10 * DAY_MS, shares=_equally(_NINE)),
+    "half-nine": Workload(span_ms=10 * DAY_MS, shares=_equally(_NINE, Exponential(mean_ms=10 * MINUTE_MS))),
     "campaign": Workload(
         span_ms=MINUTE_MS,
-        shares=_one(Uniform(least_ms=0, max_ms=8 * HOUR_MS)),
+        shares=_equally(Uniform(least_ms=0, max_ms=8 * HOUR_MS)),
         publishing=Bursts(every_ms=MINUTE_MS, within_ms=MINUTE_MS),
     ),
     "seasons": Workload(span_ms=10 * DAY_MS, shares=_REMINDERS, publishing=DAY_AND_NIGHT),
-    "full-hours": Workload(span_ms=10 * DAY_MS, shares=_one(FullHours(least_ms=0, max_ms=3 * DAY_MS))),
-    "uniform-day": Workload(span_ms=10 * DAY_MS, shares=_one(Uniform(least_ms=0, max_ms=DAY_MS))),
+    "full-hours": Workload(span_ms=10 * DAY_MS, shares=_equally(FullHours(least_ms=0, max_ms=3 * DAY_MS))),
+    "uniform-day": Workload(span_ms=10 * DAY_MS, shares=_equally(Uniform(least_ms=0, max_ms=DAY_MS))),
     "hourly-bursts": Workload(
         span_ms=10 * DAY_MS,
-        shares=_one(Uniform(least_ms=HOUR_MS, max_ms=2 * DAY_MS)),
+        shares=_equally(Uniform(least_ms=HOUR_MS, max_ms=2 * DAY_MS)),
         publishing=Bursts(every_ms=HOUR_MS, within_ms=2 * MINUTE_MS),
     ),
     "long-mixture": Workload(span_ms=14 * DAY_MS, shares=_REMINDERS),

@@ -119,7 +119,7 @@ _USUAL: dict[Option, str] = {
     "timer-id": "timer_id",
 }
 """Default names of the columns."""
-_STEMS: dict[Option, str] = {"publish": "publish", "due": "due", "delay": "delay"}
+_TIMES: tuple[Option, ...] = ("publish", "due", "delay")
 """Columns of times may end with another unit, or without a unit: ``publish_s``, ``delay_minutes``, ``delay``."""
 
 
@@ -204,8 +204,7 @@ def _field(option: Option) -> str:
 def _usual(option: Option, existing: Sequence[str]) -> str | None:
     if _USUAL[option] in existing:
         return _USUAL[option]
-    stem = _STEMS.get(option)
-    found = [name for name in existing if stem is not None and stem_of(name) == stem]
+    found = [name for name in existing if option in _TIMES and stem_of(name) == option]
     if len(found) > 1:
         raise BadColumnMapping(option, f"{' and '.join(map(repr, found))} could both be meant: name one of them")
     return found[0] if found else None

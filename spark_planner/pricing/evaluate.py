@@ -6,6 +6,7 @@ A pure function of values that can be pickled: candidates may be spread over pro
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -383,18 +384,15 @@ def _written_entries(simulation: Simulation, partitions: int, entry_bytes: float
     if not simulation.hop_rates:
         return float(simulation.timers + (hop_counts * timers_of).sum()), 0.0
     # The last hop of each timer goes into a due topic, and is not grouped.
+    grouped = partial(grouped_entries, partitions=partitions, entry_bytes=entry_bytes)
     linger_ms = default_linger_ms(simulation.plan.guard_ms)
-    grouped = grouped_entries(simulation.hop_rates, partitions=partitions, linger_ms=linger_ms, entry_bytes=entry_bytes)
-    written = float(simulation.timers + timers_of[hop_counts > 0].sum() + grouped.sum())
+    hops = grouped(simulation.hop_rates, linger_ms=linger_ms).sum()
+    written = float(simulation.timers + timers_of[hop_counts > 0].sum() + hops)
     if simulation.move_rates is None:
         return written, 0.0
-    journal_hops = (simulation.move_rates,)
-    written += float(
-        grouped_entries(journal_hops, partitions=partitions, linger_ms=linger_ms, entry_bytes=entry_bytes).sum()
-    )
-    moves = (into_one(simulation.move_rates),)
-    moved = grouped_entries(moves, partitions=partitions, linger_ms=MOVE_LINGER_MS, entry_bytes=entry_bytes).sum()
-    return written + float(moved), float(moved)
+    written += float(grouped((simulation.move_rates,), linger_ms=linger_ms).sum())
+    moved = float(grouped((into_one(simulation.move_rates),), linger_ms=MOVE_LINGER_MS).sum())
+    return written + moved, moved
 
 
 def _shadowed(simulation: Simulation, profile: BrokerProfile, hops: float, written: float, moves: float) -> Shadowed:

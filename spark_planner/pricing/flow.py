@@ -25,48 +25,30 @@ from ..summary.cells import LEVELS, Cells, Flags, Floats, Integers
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resolution:
-    """Bounds on the work for a plan."""
+    """Bounds on the work for a plan; the defaults are those of `CLOSE`."""
 
-    parts: int  # total parts up to which every cell is cut at all edges of a plan's routing
-    rows_per_stay: int  # rows of positions within the longest stay in a due topic
-    rows: int  # the most rows of positions, bursts not counted
-    mass_rows: int  # outside of bursts, each row holds at most all timers divided by this number
-    burst_bins: int  # bins in the search for positions that are denser than the row around them
-    ramps: int  # the most exact ramps; more are moved to evenly spaced places within their row
-    places: int  # number of these places
-    moments_per_stay: int  # moments of the gap curve within the usual stay
-    moments: int  # the most of these moments, evenly over the history
+    parts: int = 60_000  # total parts up to which every cell is cut at all edges of a plan's routing
+    rows_per_stay: int = 256  # rows of positions within the longest stay in a due topic
+    rows: int = 8_192  # the most rows of positions, bursts not counted
+    mass_rows: int = 256  # outside of bursts, each row holds at most all timers divided by this number
+    burst_bins: int = 262_144  # bins in the search for positions that are denser than the row around them
+    ramps: int = 600_000  # the most exact ramps; more are moved to evenly spaced places within their row
+    places: int = 384  # number of these places
+    moments_per_stay: int = 32  # moments of the gap curve within the usual stay
+    moments: int = 4_096  # the most of these moments, evenly over the history
     # additional moments, which divide all timers into equal parts by due time, so that no short burst lies between two
     # moments
-    mass_moments: int
-    busy_bins: int  # bins in the search for these moments
-    peak_rounds: int  # number of refinements around the highest moments
-    unloads: int  # moments at which an unload is simulated, evenly over the history
-    peak_unloads: int  # additional such moments, at the most gaps
-    pending_moments: int  # moments at which waiting timers are counted
-    relay_bins: int  # bins of time for the load of a relay
-    hop_places: int  # bins of time for the rates of hops
+    mass_moments: int = 256
+    busy_bins: int = 65_536  # bins in the search for these moments
+    peak_rounds: int = 2  # number of refinements around the highest moments
+    unloads: int = 32  # moments at which an unload is simulated, evenly over the history
+    peak_unloads: int = 4  # additional such moments, at the most gaps
+    pending_moments: int = 1_024  # moments at which waiting timers are counted
+    relay_bins: int = 65_536  # bins of time for the load of a relay
+    hop_places: int = 65_536  # bins of time for the rates of hops
 
 
-CLOSE = Resolution(
-    parts=60_000,
-    rows_per_stay=256,
-    rows=8_192,
-    mass_rows=256,
-    burst_bins=262_144,
-    ramps=600_000,
-    places=384,
-    moments_per_stay=32,
-    moments=4_096,
-    mass_moments=256,
-    busy_bins=65_536,
-    peak_rounds=2,
-    unloads=32,
-    peak_unloads=4,
-    pending_moments=1_024,
-    relay_bins=65_536,
-    hop_places=65_536,
-)
+CLOSE = Resolution()
 """For all reported figures of a plan."""
 QUICK = Resolution(
     parts=8_000,

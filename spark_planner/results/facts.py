@@ -21,7 +21,6 @@ from ..choice.choose import Assessed
 from ..choice.constraints import TWICE, Cost, Room
 from ..choice.reasons import describe, partitions_in_words, stays
 from ..estimating import Estimated
-from ..exact.ranges import Peak
 from ..extrapolation import LEAST_DAYS, MAX_TIMERS, Continued, Days, Trend, trend_of
 from ..fleet import Fleet, NativeFit
 from ..history.sampled import sample_note
@@ -35,25 +34,20 @@ EDGES_MS = (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DelaySpan:
-    """Timers with a delay in a span."""
+def delay_spans(cells: Cells) -> dict[str, float]:
+    """Return the timers by round span of delays, such as ``1h to 6h``, from the first with a timer to the last.
 
-    name: str  # the span, such as ``1h to 6h``
-    timers: float  # number of timers; fractional, since a cell may lie across a border
-
-
-def delay_spans(cells: Cells) -> tuple[DelaySpan, ...]:
-    """Return the shares of round spans, from the first with a timer to the last; timers are uniform within a cell."""
+    Timers are uniform within a cell, which may lie across a border: numbers are fractional.
+    """
     # Both ends of a cell's span are timers of it: n whole milliseconds from the least to the greatest.
     span_ms = cells.delay_max_ms - cells.delay_min_ms + 1
     shares = [np.clip((edge_ms - cells.delay_min_ms) / span_ms, 0.0, 1.0) for edge_ms in EDGES_MS]
     counts = np.diff([*(float((share * cells.count).sum()) for share in shares), float(cells.timers)])
     between = (f"{format_duration(low)} to {format_duration(high)}" for low, high in pairwise(EDGES_MS[1:]))
     names = ["under 1m", *between, "1 year up"]
-    spans = [DelaySpan(name=name, timers=float(count)) for name, count in zip(names, counts, strict=True)]
-    used = [number for number, span in enumerate(spans) if span.timers > 0]
-    return tuple(spans[used[0] : used[-1] + 1]) if used else ()
+    used = np.flatnonzero(counts > 0)
+    within = slice(used[0], used[-1] + 1) if len(used) else slice(0)
+    return dict(zip(names[within], counts[within].tolist(), strict=True))
 
 
 def reading(cells: Cells) -> str:
@@ -265,6 +259,7 @@ def extrapolation_facts(traffic: Continued) -> dict[str, Any] | None:
     found, continued, confidence = traffic.warm_up, traffic.continuation, traffic.confidence
     if found is None:
         return None
+    days = None if continued is None else continued.days
     return {
         "history_ms": found.history_ms,
         "warm_up_ms": found.warm_up_ms,
@@ -272,9 +267,9 @@ def extrapolation_facts(traffic: Continued) -> dict[str, Any] | None:
         "estimated_native_gaps": found.gaps if found.has_rate else None,
         "continued_days": 0 if continued is None else len(continued.sources),
         "not_continued": traffic.unfit or None,
-        "days_drawn_from": 0 if continued is None else len(continued.days.drawn),
-        "campaign_days_ms": [] if continued is None else _campaign_days_ms(continued.days),
-        "weekly_growth": 0.0 if continued is None else continued.days.weekly_growth,
+        "days_drawn_from": 0 if days is None else len(days.drawn),
+        "campaign_days_ms": [] if days is None else _campaign_days_ms(days),
+        "weekly_growth": 0.0 if days is None else days.weekly_growth,
         "native_gaps_times_low": None if confidence is None else confidence.low,
         "native_gaps_times_high": None if confidence is None else confidence.high,
     }
@@ -389,7 +384,7 @@ def describe_limit(planned: Planned) -> str:
     return f"Sends {what} (max_delay, --max-delay); the longest of this history is of {rounded_up(longest_ms)}."
 
 
-_CURVES = ("gaps_at_ms", "gaps")  # arrays of thousands of numbers, for charts
+_LEFT_OUT = ("plan", "gaps_at_ms", "gaps")  # the curve is arrays of thousands of numbers, for charts
 
 
 def planned_facts(planned: Planned, prices: Prices | None = None) -> dict[str, Any]:
@@ -417,7 +412,7 @@ def planned_facts(planned: Planned, prices: Prices | None = None) -> dict[str, A
             **_cost(planned.constraints.cost_of(choice.native)),
             "on_this_traffic": prediction_facts(planned.native),
         },
-        "native_alone": None if alone is None else {"peak_gaps": _peak(alone.peak_of_total)},
+        "native_alone": None if alone is None else {"peak_gaps": asdict(alone.peak_of_total)},
         "steady_state": extrapolation_facts(planned.traffic),
         "keys": key_facts(planned),
         "copies": {"repeated_rows": planned.repeated},
@@ -461,11 +456,9 @@ def prediction_facts(prediction: Prediction) -> dict[str, Any]:
     return {
         "predicted": evaluation_facts(prediction.evaluation),
         "counted": {
-            "entries": replay.entries,
-            "hop_count": replay.hop_count,
-            "hop_count_max": replay.hop_count_max,
-            "peak_gaps": _peak(replay.peak_of_total),
-            "peak_gaps_per_partition": _peak(replay.peak_per_partition),
+            **{name: getattr(replay, name) for name in ("entries", "hop_count", "hop_count_max")},
+            "peak_gaps": asdict(replay.peak_of_total),
+            "peak_gaps_per_partition": asdict(replay.peak_per_partition),
         },
         "peak_gaps_error": prediction.peak_gaps_error,
     }
@@ -491,27 +484,18 @@ def _cost(cost: Cost) -> dict[str, float]:
 
 
 def evaluation_facts(evaluation: Evaluation) -> dict[str, Any]:
-    numbers = {
-        field.name: getattr(evaluation, field.name)
-        for field in fields(evaluation)
-        if field.name not in ("plan", *_CURVES)
+    values = {
+        field.name: getattr(evaluation, field.name) for field in fields(evaluation) if field.name not in _LEFT_OUT
     }
     return {
         "scheme": describe(evaluation.plan),
         "partitions": evaluation.plan.partitions,
         **{
             name: asdict(value) if isinstance(value, Redelivered | Shadowed) else value
-            for name, value in numbers.items()
+            for name, value in values.items()
         },
-        "gap_fraction": evaluation.gap_fraction,
-        "timers_per_day": evaluation.timers_per_day,
-        "writes_per_timer": evaluation.writes_per_timer,
-        "step_entries": list(evaluation.step_entries),
+        **{name: getattr(evaluation, name) for name in ("gap_fraction", "timers_per_day", "writes_per_timer")},
     }
-
-
-def _peak(peak: Peak) -> dict[str, Any]:
-    return {"gap_count": peak.gap_count, "gap_count_limit": peak.gap_count_limit, "at_ms": peak.at_ms}
 
 
 SETTING = "managedLedgerMaxUnackedRangesToPersist; gap_limit_ranges in a file for --profile"

@@ -16,7 +16,6 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from timewheel._report.bars import Bar, BarChart, bar_chart
 from timewheel._report.choices import Choice as Dot
@@ -55,7 +54,6 @@ from .facts import (
     reading,
     verdict,
 )
-from .tables import shadow_table
 
 MAX_POINTS = 800
 """Most points of a line in a picture of width 700. Of neighbouring moments the highest is drawn, so that peaks remain.
@@ -99,8 +97,10 @@ def gaps_over_time(planned: Planned) -> GapChart:
 
 
 def _line(played: Replay, first_ms: int, unit_ms: int, growth: float) -> list[tuple[float, float]]:
-    counts = _fullest(played)
     times_ms = played.gaps.grid.points_ms
+    counts = np.zeros(len(times_ms), np.int64)  # of the fullest partition at each moment
+    for partition in played.gaps.partitions:
+        np.maximum(counts, partition.changes.counts(len(counts)), out=counts)
     per_point = -(-len(counts) // MAX_POINTS)
     # The exact peak is included, which may be between two moments of the grid.
     peak = played.peak_per_partition
@@ -111,57 +111,43 @@ def _line(played: Replay, first_ms: int, unit_ms: int, growth: float) -> list[tu
     return sorted(points)
 
 
-def _fullest(played: Replay) -> NDArray[np.int64]:
-    """Return the gaps of the fullest partition at each moment."""
-    points = len(played.gaps.grid)
-    most = np.zeros(points, np.int64)
-    for partition in played.gaps.partitions:
-        np.maximum(most, partition.changes.counts(points), out=most)
-    return most
-
-
 def delays_figure(planned: Planned) -> Figure:
     cells = planned.history.cells(planned.topic)
     bars = [
-        Bar(name=span.name, share=span.timers / cells.timers, note=f"({span.timers:,.0f})")
-        for span in delay_spans(cells)
+        Bar(name=name, share=timers / cells.timers, note=f"({timers:,.0f})")
+        for name, timers in delay_spans(cells).items()
     ]
-    half, most = (delay_quantile_ms(cells, share) for share in (0.5, 0.99))
+    half, most = (rounded_up(delay_quantile_ms(cells, share)) for share in (0.5, 0.99))
+    caption = (
+        f"From send to due: half of the timers wait at most {half}, 99 % at most {most}, none more than "
+        f"{rounded_up(int(cells.delay_max_ms.max()))}. Gaps come from delays that differ: with one fixed delay there "
+        "are none."
+    )
     return bar_chart(
-        BarChart(
-            title="Distribution of delays",
-            caption=f"From send to due: half of the timers wait at most {rounded_up(half)}, "
-            f"99 % at most {rounded_up(most)}, "
-            f"none more than {rounded_up(int(cells.delay_max_ms.max()))}. Gaps come from delays that differ: with one "
-            "fixed delay there are none.",
-            bars=bars,
-            axis="share of timers by delay",
-        )
+        BarChart(title="Distribution of delays", caption=caption, bars=bars, axis="share of timers by delay")
     )
 
 
 def front_figure(planned: Planned) -> Figure:
     """Draw all candidates; those with a name are larger."""
-    choice = planned.choice
+
+    def dot(one: Evaluation) -> Dot:
+        cost = planned.constraints.cost_of(one).writes_per_second
+        return Dot(plan=tables.plan_label(one.plan), at=(cost, one.peak_gaps))
+
+    choice, limit = planned.choice, planned.profile.gap_limit_ranges
     named = [
-        Named(
-            name="today: native, 1 partition",
-            choice=_choice(choice.native, planned.constraints.cost_of(choice.native).writes_per_second),
-        ),
-        *(Named(name=f'rule "{name}"', choice=_assessed(one)) for name, one in choice.article),
-        *(
-            Named(name=tables.TIED, choice=_choice(one, planned.constraints.cost_of(one).writes_per_second))
-            for one in choice.ties[:1]
-        ),
-        Named(name="recommended", choice=_assessed(choice.recommended), stands_out=True),
+        Named(name="today: native, 1 partition", choice=dot(choice.native)),
+        *(Named(name=f'rule "{name}"', choice=dot(one.evaluation)) for name, one in choice.article),
+        *(Named(name=tables.TIED, choice=dot(one)) for one in choice.ties[:1]),
+        Named(name="recommended", choice=dot(choice.recommended.evaluation), stands_out=True),
     ]
-    limit = planned.profile.gap_limit_ranges
     return choice_chart(
         Choices(
             title="Candidates by cost and gaps",
             caption=FRONT_CAPTION + tables.prices(planned.constraints),
-            points=[_assessed(one) for one in choice.candidates],
-            front=[_assessed(one) for one in choice.front],
+            points=[dot(one.evaluation) for one in choice.candidates],
+            front=[dot(one.evaluation) for one in choice.front],
             named=named,
             limit=limit,
             limit_name=f"the broker keeps {limit:,} ranges a partition",
@@ -169,14 +155,6 @@ def front_figure(planned: Planned) -> Figure:
             y_name="peak gap ranges (logarithmic)",
         )
     )
-
-
-def _assessed(one: Assessed) -> Dot:
-    return _choice(one.evaluation, one.cost_writes_per_second)
-
-
-def _choice(evaluation: Evaluation, cost_writes_per_second: float) -> Dot:
-    return Dot(plan=tables.plan_label(evaluation.plan), at=(cost_writes_per_second, evaluation.peak_gaps))
 
 
 BY_SLIDERS = frozenset(
@@ -296,13 +274,8 @@ class WhatIf:
 
 
 def what_if(planned: Planned) -> WhatIf:
-    return statistic_of(
-        planned.choice,
-        planned.constraints,
-        planned.profile,
-        growth=planned.growth,
-        countable=planned.max_countable_gaps,
-    )
+    limits, profile, countable = planned.constraints, planned.profile, planned.max_countable_gaps
+    return statistic_of(planned.choice, limits, profile, growth=planned.growth, countable=countable)
 
 
 def statistic_of(
@@ -543,7 +516,7 @@ def page_of(planned: Planned, *, plan_file: str = "plan.toml", prices: Prices | 
 
 def _costs(planned: Planned, prices: Prices | None) -> Section:
     hops = tables.hop_table(planned.recommended.evaluation)
-    shadow = shadow_table(planned.choice.recommended.evaluation)
+    shadow = tables.shadow_table(planned.choice.recommended.evaluation)
     return Section(
         heading="Costs",
         tables=[tables.cost_table(planned, prices), *([] if shadow is None else [shadow])],

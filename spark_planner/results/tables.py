@@ -56,9 +56,8 @@ def prices(constraints: Constraints) -> str:
 
 def plans_table(planned: Planned | Estimated) -> Table:
     native, limits = planned.choice.native, planned.constraints
-    today = Assessed(evaluation=native, broken=limits.broken_by(native), cost=limits.cost_of(native)).judged(
-        planned.choice.known.get(native.plan), planned.max_countable_gaps
-    )
+    counted = planned.choice.known.get(native.plan)
+    today = Assessed.of(native, limits).judged(counted, planned.max_countable_gaps)
     rows = [
         _plan_row("today: native", native, today.broken, planned),
         _plan_row("recommended", planned.choice.recommended.evaluation, planned.choice.recommended.broken, planned),
@@ -215,20 +214,11 @@ def hop_table(evaluation: Evaluation) -> Table | None:
         )
         for step, received in zip(holding, evaluation.step_entries, strict=True)
     ]
-    rows.append(
-        (
-            "all hops" if evaluation.shadow is None else "moves and all hops",
-            f"{evaluation.republished_entries:,.0f}",
-            f"mean {evaluation.hops_mean:.2f}, 99 % at most {evaluation.hops_p99}, most {evaluation.hops_max}",
-        )
-    )
-    rows.append(
-        (
-            "entries written by sends and hops",
-            f"{evaluation.written_entries:,.0f}",
-            f"{evaluation.writes_per_timer:.2f}",
-        )
-    )
+    hops = f"mean {evaluation.hops_mean:.2f}, 99 % at most {evaluation.hops_p99}, most {evaluation.hops_max}"
+    everything = "all hops" if evaluation.shadow is None else "moves and all hops"
+    written = f"{evaluation.written_entries:,.0f}", f"{evaluation.writes_per_timer:.2f}"
+    rows.append((everything, f"{evaluation.republished_entries:,.0f}", hops))
+    rows.append(("entries written by sends and hops", *written))
     return _table("Hops on this history", "step | timers | for each timer", rows)
 
 

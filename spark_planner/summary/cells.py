@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -151,16 +150,7 @@ class Cells:
 
     def facts(self) -> tuple[Integers, ...]:
         """Return all arrays except slot and bucket, in the order of the class: they follow from minima and level."""
-        return (
-            self.count,
-            self.publish_min_ms,
-            self.publish_max_ms,
-            self.delay_min_ms,
-            self.delay_max_ms,
-            self.due_min_ms,
-            self.due_max_ms,
-            self.size_bytes,
-        )
+        return tuple(getattr(self, name) for name in _REDUCED_BY)
 
     def __len__(self) -> int:
         return len(self.count)
@@ -189,20 +179,24 @@ def bounded_together(cells: Mapping[str, Cells], limit: int) -> dict[str, Cells]
     return found
 
 
-def _grouped(
-    level: int,
-    count: Integers,
-    publish_min_ms: Integers,
-    publish_max_ms: Integers,
-    delay_min_ms: Integers,
-    delay_max_ms: Integers,
-    due_min_ms: Integers,
-    due_max_ms: Integers,
-    size_bytes: Integers,
-) -> Cells:
+_REDUCED_BY = {
+    "count": np.add,
+    "publish_min_ms": np.minimum,
+    "publish_max_ms": np.maximum,
+    "delay_min_ms": np.minimum,
+    "delay_max_ms": np.maximum,
+    "due_min_ms": np.minimum,
+    "due_max_ms": np.maximum,
+    "size_bytes": np.add,
+}
+"""By stored array of `Cells`, in their order: the function that merges two cells into one."""
+
+
+def _grouped(level: int, *facts: Integers) -> Cells:
+    values = dict(zip(_REDUCED_BY, facts, strict=True))
     # All timers of a cell have the cell's slot and bucket, at this level and at all coarser levels: use the least.
-    slot = publish_min_ms // LEVELS[level].slot_ms
-    bucket = bucket_of(delay_min_ms, LEVELS[level].bits)
+    slot = values["publish_min_ms"] // LEVELS[level].slot_ms
+    bucket = bucket_of(values["delay_min_ms"], LEVELS[level].bits)
     # A single number for both sorts several times faster than two; a bucket of a delay below 2 ** 53 has 11 bits.
     cell = (slot << BUCKET_BITS) + bucket
     order = np.argsort(cell)
@@ -210,21 +204,9 @@ def _grouped(
     is_first = np.ones(len(order), np.bool_)
     is_first[1:] = cell[1:] != cell[:-1]
     starts = np.flatnonzero(is_first)
-
-    def reduced(function: Any, values: Integers) -> Integers:
-        found: Integers = function.reduceat(values[order], starts) if len(starts) else values[order]
-        return found
-
-    return Cells(
-        level=level,
-        slot=cell[starts] >> BUCKET_BITS,
-        bucket=cell[starts] & ((1 << BUCKET_BITS) - 1),
-        count=reduced(np.add, count),
-        publish_min_ms=reduced(np.minimum, publish_min_ms),
-        publish_max_ms=reduced(np.maximum, publish_max_ms),
-        delay_min_ms=reduced(np.minimum, delay_min_ms),
-        delay_max_ms=reduced(np.maximum, delay_max_ms),
-        due_min_ms=reduced(np.minimum, due_min_ms),
-        due_max_ms=reduced(np.maximum, due_max_ms),
-        size_bytes=reduced(np.add, size_bytes),
-    )
+    reduced: dict[str, Integers] = {
+        name: reduce.reduceat(values[name][order], starts) if len(starts) else values[name][order]
+        for name, reduce in _REDUCED_BY.items()
+    }
+    key = cell[starts]
+    return Cells(level=level, slot=key >> BUCKET_BITS, bucket=key & ((1 << BUCKET_BITS) - 1), **reduced)

@@ -15,7 +15,7 @@ Spark.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -33,7 +33,7 @@ from ..errors import EmptyHistory, NoSuchTopic, NoValidRows, SeveralTopics, Stat
 from ..history import columns
 from ..history.columns import rows_by_topic
 from ..history.read import REMARKS, SPARK_ERRORS, refuse_wrong_unit, unreadable
-from .cells import CELL_LIMIT, LEVELS, Cells, bounded_together
+from .cells import CELL_LIMIT, LEVELS, Cells, Integers, bounded_together
 
 FORMAT = 2
 _NOTE = b"timewheel.statistic"
@@ -150,14 +150,23 @@ def noted_table(path: Path | str, name: bytes, version: int) -> tuple[Any, dict[
 
 
 def cells_table(cells: Mapping[str, Cells]) -> Any:
+    return table_by_topic(CELLS_ARROW, {topic: (of.level, of.facts()) for topic, of in cells.items()})
+
+
+def table_by_topic(schema: Any, by_topic: Mapping[str, tuple[int, Sequence[Integers]]]) -> Any:
+    """Build a ``pyarrow.Table`` of each topic's arrays, behind the topic and a number that all its rows have."""
     tables = [
         pa.table(
-            [pa.repeat(pa.scalar(topic), len(of)), pa.repeat(pa.scalar(of.level, pa.int32()), len(of)), *of.facts()],
-            schema=CELLS_ARROW,
+            [
+                pa.repeat(pa.scalar(value, schema.types[column]), len(arrays[0]))
+                for column, value in enumerate((topic, number))
+            ]
+            + list(arrays),
+            schema=schema,
         )
-        for topic, of in sorted(cells.items())
+        for topic, (number, arrays) in sorted(by_topic.items())
     ]
-    return pa.concat_tables(tables) if tables else CELLS_ARROW.empty_table()
+    return pa.concat_tables(tables) if tables else schema.empty_table()
 
 
 def cells_by_topic(table: Any) -> dict[str, Cells]:

@@ -32,7 +32,7 @@ from ..history import columns
 from ..history.columns import rows_by_topic
 from ..history.keys import EVEN, KeyShares
 from .cells import Cells, Floats, Integers, bounded_together
-from .statistic import Statistic, cells_table, noted_table, readable
+from .statistic import Statistic, cells_table, noted_table, readable, table_by_topic
 
 FINEST_STEP_MS = 1_000  # the broker's default tick. All other steps are this step, doubled one or more times.
 
@@ -86,12 +86,8 @@ class DailyGaps:
         found = list(parts)
         step_ms = max((part.step_ms for part in found), default=FINEST_STEP_MS)
         at_step = [part.coarsened(step_ms) for part in found] or [cls.none()]
-        return _summed(
-            step_ms,
-            np.concatenate([part.day for part in at_step]),
-            np.concatenate([part.moment for part in at_step]),
-            np.concatenate([part.change for part in at_step]),
-        )
+        columns = zip(*((part.day, part.moment, part.change) for part in at_step), strict=True)
+        return _summed(step_ms, *map(np.concatenate, columns))
 
     def coarsened(self, step_ms: int) -> DailyGaps:
         """Return the same gaps at fewer moments, a subset of these."""
@@ -321,27 +317,12 @@ def _write_day(survey: Survey, folder: Path, name: str) -> None:
         "keys": {topic: [keys.timers, keys.heavy] for topic, keys in survey.keys.items()},
     }
     cells = cells_table(statistic.cells).replace_schema_metadata({_NOTE: json.dumps(note).encode()})
-    for kind, table in (("gaps", _gaps_table(survey.gaps)), ("cells", cells)):
+    gaps = {topic: (own.step_ms, (own.moment, own.change)) for topic, own in survey.gaps.items()}
+    for kind, table in (("gaps", table_by_topic(_GAPS_ARROW, gaps)), ("cells", cells)):
         path = folder / f"{name}.{kind}.parquet"
         new = path.with_name(f".{path.name}.new")
         pq.write_table(table, str(new), compression="zstd")
         new.replace(path)
-
-
-def _gaps_table(gaps: Mapping[str, DailyGaps]) -> Any:
-    tables = [
-        pa.table(
-            [
-                pa.repeat(pa.scalar(topic), len(own)),
-                pa.repeat(pa.scalar(own.step_ms, pa.int64()), len(own)),
-                own.moment,
-                own.change,
-            ],
-            schema=_GAPS_ARROW,
-        )
-        for topic, own in sorted(gaps.items())
-    ]
-    return pa.concat_tables(tables) if tables else _GAPS_ARROW.empty_table()
 
 
 def _read_day(path: Path) -> Survey:
@@ -366,9 +347,6 @@ def _gaps_of(table: Any, day: int) -> dict[str, DailyGaps]:
     steps, moments, changes = (np.ascontiguousarray(table[name].to_numpy()) for name in ("step_ms", "moment", "change"))
     found = {}
     for name, rows in zip(names, rows_of_each, strict=True):
-        own = moments[rows]
-        step_ms = int(steps[rows].max(initial=FINEST_STEP_MS))
-        found[name] = DailyGaps.merged(
-            [DailyGaps(step_ms=step_ms, day=np.full(len(own), day), moment=own, change=changes[rows])]
-        )
+        step_ms, moment = int(steps[rows].max(initial=FINEST_STEP_MS)), moments[rows]
+        found[name] = _summed(step_ms, np.full(len(moment), day), moment, changes[rows])
     return found

@@ -9,25 +9,27 @@ import numpy as np
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
+from tests.support.plans import plan_of
 from timewheel.core.durations import DAY_MS, HOUR_MS
-from timewheel.core.plan import Plan, Tiered
+from timewheel.core.plan import Tiered
 from timewheel.spark_planner.exact.replay import replay_all
 from timewheel.spark_planner.exact.sends import Stretch, extended, keep
 from timewheel.spark_planner.extrapolation import Days, continuation, extended_cells
 from timewheel.spark_planner.history.generate import START_MS
 from timewheel.spark_planner.summary.cells import Cells
 
-DAYS = Days(
-    begins_ms=tuple(START_MS + day * DAY_MS for day in range(5)), drawn=(0, 1, 3, 4), campaigns=(2,), weekly_growth=0.0
-)
-PLANS = (
-    Plan(due_topic="persistent://a/b/c", subscriptions=("s",), partitions=3),
-    Plan(
-        due_topic="persistent://a/b/c",
-        subscriptions=("s",),
-        scheme=Tiered(window_ms=HOUR_MS, tiers_ms=(HOUR_MS, DAY_MS)),
-    ),
-)
+
+def days_without(number: int, *campaigns: int) -> Days:
+    return Days(
+        begins_ms=tuple(START_MS + day * DAY_MS for day in range(number)),
+        drawn=tuple(day for day in range(number) if day not in campaigns),
+        campaigns=campaigns,
+        weekly_growth=0.0,
+    )
+
+
+DAYS = days_without(5, 2)
+PLANS = (plan_of(partitions=3), plan_of(Tiered(window_ms=HOUR_MS, tiers_ms=(HOUR_MS, DAY_MS))))
 
 
 def test_each_day_comes_as_often_as_the_others_and_no_campaign_does() -> None:
@@ -52,25 +54,14 @@ def test_a_long_history_goes_on_for_a_week_at_least() -> None:
 
 
 def test_three_weeks_go_on_by_weekday() -> None:
-    days = Days(
-        begins_ms=tuple(START_MS + day * DAY_MS for day in range(24)),
-        drawn=tuple(range(24)),
-        campaigns=(),
-        weekly_growth=0.0,
-    )
-    found = continuation(days, 60 * DAY_MS, np.random.default_rng(0))
+    found = continuation(days_without(24), 60 * DAY_MS, np.random.default_rng(0))
     assert all((24 + further) % 7 == source % 7 for further, source in enumerate(found.sources))
     assert all(stretch.shift_ms % (7 * DAY_MS) == 0 for stretch in found.stretches)
 
 
 def test_where_a_weekday_is_missing_days_come_in_an_order_by_chance() -> None:
     """There would be no Monday to draw for a Monday, and the search for one would never end."""
-    days = Days(
-        begins_ms=tuple(START_MS + day * DAY_MS for day in range(28)),
-        drawn=tuple(day for day in range(28) if day % 7),
-        campaigns=(0, 7, 14, 21),
-        weekly_growth=0.0,
-    )
+    days = days_without(28, 0, 7, 14, 21)
     found = continuation(days, 60 * DAY_MS, np.random.default_rng(0))
     assert set(found.sources) == set(days.drawn)
 

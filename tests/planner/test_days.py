@@ -35,49 +35,37 @@ def test_all_days_go_on() -> None:
     assert found.end_ms == START_MS + 5 * DAY_MS
 
 
-def test_days_are_counted_back_from_the_last_send() -> None:
+@pytest.mark.parametrize(("lacks_ms", "days"), [(9 * HOUR_MS, (1, 2, 3)), (40 * 60_000, (0, 1, 2, 3))])
+def test_days_are_counted_back_from_the_last_send_and_the_first_may_lack_minutes(
+    lacks_ms: int, days: tuple[int, ...]
+) -> None:
     late = sent([1.0] * 4)
-    cut = late.where(late.publish_min_ms >= START_MS + 9 * HOUR_MS)
-    found = days_of(cut)
-    assert found.begins_ms == tuple(START_MS + day * DAY_MS for day in (1, 2, 3))
+    found = days_of(late.where(late.publish_min_ms >= START_MS + lacks_ms))
+    assert found.begins_ms == tuple(START_MS + day * DAY_MS for day in days)
 
 
-def test_a_first_day_that_lacks_minutes_is_a_day() -> None:
-    late = sent([1.0] * 4)
-    assert len(days_of(late.where(late.publish_min_ms >= START_MS + 40 * 60_000)).begins_ms) == 4
+MUCH = 4 * A_DAY
+EVERY_WEEK = (0, 7, 14, 21)
 
 
-def test_a_campaign_that_came_once_is_left_out() -> None:
-    found = days_of(sent([1.0] * 7, busy={3: 4 * A_DAY}))
-    assert found.campaigns == (3,)
-    assert found.drawn == (0, 1, 2, 4, 5, 6)
-
-
-@pytest.mark.parametrize("more", [0, 300])
-def test_what_is_a_little_more_is_no_campaign(more: int) -> None:
-    assert days_of(sent([1.0] * 7, busy={3: more})).campaigns == ()
-
-
-def test_campaigns_that_come_every_other_day_are_how_the_topic_is_used() -> None:
-    found = days_of(sent([1.0] * 8, busy=dict.fromkeys((1, 3, 5, 7), 4 * A_DAY)))
-    assert (found.campaigns, len(found.drawn)) == ((), 8)
-
-
-def test_a_campaign_that_comes_every_week_goes_on() -> None:
-    """Four of 28 days are few enough to be left out, but then no Monday would be there to draw for a Monday."""
-    found = days_of(sent([1.0] * 28, busy=dict.fromkeys((0, 7, 14, 21), 4 * A_DAY)))
-    assert (found.campaigns, len(found.drawn)) == ((), 28)
-    assert found.by_weekday
-
-
-def test_a_campaign_that_came_once_in_four_weeks_is_left_out() -> None:
-    found = days_of(sent([1.0] * 28, busy={15: 4 * A_DAY}))
-    assert found.campaigns == (15,)
-    assert found.by_weekday
-
-
-def test_of_three_days_nobody_can_tell_what_is_ordinary() -> None:
-    assert days_of(sent([1.0] * 3, busy={1: 4 * A_DAY})).campaigns == ()
+@pytest.mark.parametrize(
+    ("days", "busy", "campaigns"),
+    [
+        pytest.param(7, {3: MUCH}, (3,), id="once is left out"),
+        pytest.param(28, {15: MUCH}, (15,), id="once in four weeks is left out"),
+        pytest.param(7, {3: 0}, (), id="nothing more"),
+        pytest.param(7, {3: 300}, (), id="a little more is no campaign"),
+        pytest.param(8, dict.fromkeys((1, 3, 5, 7), MUCH), (), id="every other day is how the topic is used"),
+        # Four of 28 days are few enough to be left out, but then no Monday would be there to draw for a Monday.
+        pytest.param(28, dict.fromkeys(EVERY_WEEK, MUCH), (), id="every week goes on"),
+        pytest.param(3, {1: MUCH}, (), id="of three days nobody can tell what is ordinary"),
+    ],
+)
+def test_campaigns_that_came_once_are_left_out(days: int, busy: dict[int, int], campaigns: tuple[int, ...]) -> None:
+    found = days_of(sent([1.0] * days, busy=busy))
+    assert found.campaigns == campaigns
+    assert found.drawn == tuple(day for day in range(days) if day not in campaigns)
+    assert found.by_weekday == (days == 28)
 
 
 def test_weekends_are_no_trend() -> None:

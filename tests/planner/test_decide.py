@@ -155,13 +155,13 @@ class World:
         )
 
 
-gap_numbers = st.floats(0, 400_000)
+gap_numbers = st.lists(st.floats(0, 400_000), min_size=len(SCHEMES), max_size=len(SCHEMES))
 
 
 # Where the partitions of a count leave a remainder, one fewer can be enough.
 @example(true=[16_000.0, 231_184.0, 0.0, 0.0, 262_381.0, 0.0, 7_999.0, 0.0], factor=1.3)
 @example(true=[384_253.0, 144_842.0, 2_039.0, 4_626.0, 8_001.0, 8_000.0, 307_981.0, 300_819.0], factor=180.6)
-@given(true=st.lists(gap_numbers, min_size=len(SCHEMES), max_size=len(SCHEMES)), factor=st.floats(0.3, 200.0))
+@given(true=gap_numbers, factor=st.floats(0.3, 200.0))
 def test_a_law_that_is_wrong_by_one_factor_changes_nothing(
     priced: dict[Scheme, Assessed], true: list[float], factor: float
 ) -> None:
@@ -173,11 +173,7 @@ def test_a_law_that_is_wrong_by_one_factor_changes_nothing(
     assert not winner.broken
 
 
-@given(
-    true=st.lists(gap_numbers, min_size=len(SCHEMES), max_size=len(SCHEMES)),
-    factor=st.floats(0.3, 200.0),
-    at_first=st.integers(0, len(SCHEMES)),
-)
+@given(true=gap_numbers, factor=st.floats(0.3, 200.0), at_first=st.integers(0, len(SCHEMES)))
 def test_it_does_not_matter_how_many_were_priced_at_first(
     priced: dict[Scheme, Assessed], true: list[float], factor: float, at_first: int
 ) -> None:
@@ -189,7 +185,7 @@ def test_it_does_not_matter_how_many_were_priced_at_first(
 
 
 @given(
-    true=st.lists(gap_numbers, min_size=len(SCHEMES), max_size=len(SCHEMES)),
+    true=gap_numbers,
     factors=st.lists(st.floats(0.01, 200.0), min_size=len(SCHEMES), max_size=len(SCHEMES)),
 )
 def test_whatever_the_law_says_the_winner_was_counted_within_the_limit(
@@ -222,14 +218,9 @@ class Undivided(World):
         return math.ceil(self.true[plan.scheme] / math.pow(plan.partitions, self.power))
 
 
-@example(
-    true=[7.0] * len(SCHEMES), power=0.0, factor=20_000.0
-)  # batches sorted by due time: 24 partitions were estimated
-@given(
-    true=st.lists(gap_numbers, min_size=len(SCHEMES), max_size=len(SCHEMES)),
-    power=st.floats(0.0, 1.3),
-    factor=st.floats(0.3, 200.0),
-)
+# Batches sorted by due time: 24 partitions were estimated.
+@example(true=[7.0] * len(SCHEMES), power=0.0, factor=20_000.0)
+@given(true=gap_numbers, power=st.floats(0.0, 1.3), factor=st.floats(0.3, 200.0))
 def test_the_fewest_partitions_are_found_though_gaps_do_not_divide(
     priced: dict[Scheme, Assessed], true: list[float], power: float, factor: float
 ) -> None:

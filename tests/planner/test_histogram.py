@@ -72,8 +72,8 @@ def executions(spark: SparkSession) -> Any:
     return java._jsparkSession.sharedState().statusStore()
 
 
-def rows_scanned(store: Any, first: int) -> list[tuple[str, int]]:
-    """(node, rows) of every scan since execution number ``first``."""
+def rows_out_of(kind: str, store: Any, first: int) -> list[tuple[str, int]]:
+    """(node, rows) of every node of a kind since execution number ``first``."""
     found = []
     runs = store.executionsList(first, 1_000).iterator()
     while runs.hasNext():
@@ -84,7 +84,7 @@ def rows_scanned(store: Any, first: int) -> list[tuple[str, int]]:
             each = node.metrics().iterator()
             while each.hasNext():
                 metric = each.next()
-                if node.name().startswith("Scan") and metric.name() == "number of output rows":
+                if node.name().startswith(kind) and metric.name() == "number of output rows":
                     found.append((node.name().strip(), int(metrics.get(metric.accumulatorId()).get().replace(",", ""))))
     return found
 
@@ -102,7 +102,7 @@ def test_each_row_is_read_exactly_once(spark: SparkSession, history: str, tmp_pa
     statistic = statistic_of(frame)
     store = executions(spark)
     assert store.executionsCount() == before + 1
-    assert rows_scanned(store, before) == [(f"Scan {file_format}", ROWS)]
+    assert rows_out_of("Scan", store, before) == [(f"Scan {file_format}", ROWS)]
     assert statistic.rows == statistic.timers == ROWS
 
 
@@ -119,7 +119,7 @@ def test_a_whole_plan_reads_the_source_twice(spark: SparkSession, tmp_path: Path
     )
     assert len(planned.choice.counted) >= len(schemes)
     # Once for the statistic and once to keep the sends in order, however many plans are counted how often.
-    assert rows_scanned(executions(spark), before).count(("Scan parquet", ROWS)) == 2
+    assert rows_out_of("Scan", executions(spark), before).count(("Scan parquet", ROWS)) == 2
     found.cached.forget()
 
 
@@ -159,19 +159,8 @@ def test_no_more_than_the_limit_leaves_any_task(spark: SparkSession, history: st
     frame = read_history(spark, history).repartition(6).transform(USUAL)
     before = executions(spark).executionsCount()
     statistic = statistic_of(frame, cell_limit=LEAST_CELL_LIMIT)
-    store = executions(spark)
-    run = store.executionsList(before, 1).head().executionId()
-    metrics, handed_on = store.executionMetrics(run), []
-    nodes = store.planGraph(run).allNodes().iterator()
-    while nodes.hasNext():
-        node = nodes.next()
-        each = node.metrics().iterator()
-        while each.hasNext():
-            metric = each.next()
-            if node.name() == "MapInArrow" and metric.name() == "number of output rows":
-                handed_on.append(int(metrics.get(metric.accumulatorId()).get().replace(",", "")))
     # From the last task back to the first ones: one limit to the driver, one per gathering task, one per first task.
-    last, gathering, first = sorted(handed_on)
+    last, gathering, first = sorted(rows for _, rows in rows_out_of("MapInArrow", executions(spark), before))
     assert last == len(statistic) <= LEAST_CELL_LIMIT
     assert gathering <= 2 * LEAST_CELL_LIMIT
     assert first <= 6 * LEAST_CELL_LIMIT

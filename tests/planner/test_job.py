@@ -126,7 +126,7 @@ def test_the_callers_job_group_is_left_as_it_was(spark: SparkSession) -> None:
 
 def test_the_shares_of_delays_are_those_of_the_timers(history: History) -> None:
     cells = history.cells("renewals")
-    spans = {span.name: span.timers for span in delay_spans(cells)}
+    spans = delay_spans(cells)
     assert sum(spans.values()) == pytest.approx(cells.timers)
     # 90 % are exponential with a mean of ten minutes, of which 1 - exp(-0.1) are below one; the others are above 1 h.
     assert spans["under 1m"] / cells.timers == pytest.approx(0.9 * (1 - np.exp(-0.1)), abs=0.01)

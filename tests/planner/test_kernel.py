@@ -25,8 +25,10 @@ from timewheel.spark_planner.exact.ranges import (
     Part,
     PartitionGaps,
     RangeCounter,
+    distinct,
     stitched,
 )
+from timewheel.spark_planner.exact.ranges import counted as counted_values
 from timewheel.spark_planner.exact.sends import packed_ascending, packed_spans, unpacked_ascending, unpacked_spans
 from timewheel.spark_planner.summary.survey import FINEST_STEP_MS, DailyGaps
 
@@ -198,6 +200,16 @@ def test_a_grid_that_cannot_be_is_refused(first_ms: int, last_ms: int, points: i
 def test_partitions_are_opened_in_turn() -> None:
     with pytest.raises(ValueError, match="out of turn"):
         RangeCounter(Grid.regular(0, 1, 2)).open(1)
+
+
+@given(st.lists(st.integers(0, 6), max_size=40) | st.lists(st.integers(0, 2**62), max_size=40))
+def test_a_table_says_what_a_sort_says(values: list[int]) -> None:
+    found, counts = counted_values(numbers(values))
+    assert dict(zip(found.tolist(), counts.tolist(), strict=True)) == {value: values.count(value) for value in values}
+    assert found.tolist() == sorted(set(values))
+    present, where = distinct(numbers(values))
+    assert present.tolist() == sorted(set(values))
+    assert present[where].tolist() == values
 
 
 MOST = 2**63 - 1

@@ -25,7 +25,7 @@ from timewheel.core.routing import Hold, Router
 from timewheel.shadow.machine.move_decider import MoveDecider, MoveDecision
 from timewheel.spark_planner.errors import EmptyHistory
 from timewheel.spark_planner.exact.ranges import DuePartition, Grid
-from timewheel.spark_planner.exact.replay import replay, replay_all
+from timewheel.spark_planner.exact.replay import Replay, replay, replay_all
 from timewheel.spark_planner.exact.sends import keep
 from timewheel.spark_planner.history.columns import HISTORY_SCHEMA
 
@@ -131,6 +131,27 @@ GRID = Grid.regular(BEGIN_MS, BEGIN_MS + 2 * SPAN_MS, 2 * SPAN_MS // 1_500 + 1)
 EVERY_TICK = range(BEGIN_MS, BEGIN_MS + 2 * SPAN_MS + 5_001, TICK_MS)
 
 
+def replayed(
+    spark: SparkSession, history: Sequence[Sent], value: Plan, ledger_entries: int
+) -> tuple[Replay, dict[DueKey, list[Stored]]]:
+    """Replay a history, and check the gaps at every moment and the peaks against those of the brute force."""
+    frame, per_chunk = frame_of(spark, history), len(history) // 5
+    found = replay(frame, value, grid=GRID, ledger_entries=ledger_entries, exact_peak=True, sends_per_chunk=per_chunk)
+    cursors = brute_replay(history, value, ledger_entries)
+    for (topic, interval, partition), entries in cursors.items():
+        counts = found.gaps.of(DuePartition(topic=topic, interval=interval, partition=partition))
+        assert counts.tolist() == [ranges_at(entries, int(at_ms)) for at_ms in GRID.points_ms], (topic, interval)
+    over_time = [[ranges_at(entries, at_ms) for at_ms in EVERY_TICK] for entries in cursors.values()]
+    assert found.peak_per_partition.gap_count == max(map(max, over_time))
+    assert found.peak_of_total.gap_count == max(map(sum, zip(*over_time, strict=True)))
+    assert found.peak_of_total.is_exact
+    assert found.peak_per_partition.is_exact
+    assert sum(counts[EVERY_TICK.index(found.peak_of_total.at_ms)] for counts in over_time) == (
+        found.peak_of_total.gap_count
+    )
+    return found, cursors
+
+
 REPLAYED: dict[str, tuple[Scheme, int, int]] = {
     "native": (Native(), 1, 0),
     "native-3-ledgers": (Native(), 3, 4),
@@ -164,38 +185,17 @@ LONGER = {
 def test_a_replay_equals_brute_force(
     spark: SparkSession, scheme: Scheme, partitions: int, ledger_entries: int, is_in_order: bool
 ) -> None:
-    seed = 10 * partitions + ledger_entries
-    history = histories(seed)
+    history = histories(10 * partitions + ledger_entries)
     if is_in_order:
         history.sort(key=lambda sent: sent.publish_ms)
     value = plan(scheme, partitions)
-    found = replay(
-        frame_of(spark, history),
-        value,
-        grid=GRID,
-        ledger_entries=ledger_entries,
-        exact_peak=True,
-        sends_per_chunk=len(history) // 5,
-    )
-    cursors = brute_replay(history, value, ledger_entries)
+    found, cursors = replayed(spark, history, value, ledger_entries)
 
     assert found.entries == len(history)
     assert {
         (gaps.due.topic, gaps.due.interval, gaps.due.partition): gaps.entries for gaps in found.gaps.partitions
     } == {key: len(entries) for key, entries in cursors.items()}
-    for (topic, interval, partition), entries in cursors.items():
-        counts = found.gaps.of(DuePartition(topic=topic, interval=interval, partition=partition))
-        assert counts.tolist() == [ranges_at(entries, int(at_ms)) for at_ms in GRID.points_ms], (seed, topic, interval)
     assert found.was_sorted == (isinstance(scheme, Tiered | Wheel) or not is_in_order)
-
-    over_time = [[ranges_at(entries, at_ms) for at_ms in EVERY_TICK] for entries in cursors.values()]
-    assert found.peak_per_partition.gap_count == max(map(max, over_time))
-    assert found.peak_of_total.gap_count == max(map(sum, zip(*over_time, strict=True)))
-    assert found.peak_of_total.is_exact
-    assert found.peak_per_partition.is_exact
-    assert sum(counts[EVERY_TICK.index(found.peak_of_total.at_ms)] for counts in over_time) == (
-        found.peak_of_total.gap_count
-    )
 
 
 SHADOWS: dict[str, tuple[Scheme, int, int]] = {
@@ -216,27 +216,12 @@ def test_a_replay_beside_a_shadow_equals_brute_force(
     spark: SparkSession, scheme: Scheme, partitions: int, ledger_entries: int
 ) -> None:
     """Each message stored as it came, judged by the shadow's own code, and its copy walked by the router."""
-    seed = 100 + 10 * partitions + ledger_entries
-    history = histories(seed)
+    history = histories(100 + 10 * partitions + ledger_entries)
     value = plan(scheme, partitions, intake=True)
-    found = replay(
-        frame_of(spark, history),
-        value,
-        grid=GRID,
-        ledger_entries=ledger_entries,
-        exact_peak=True,
-        sends_per_chunk=len(history) // 5,
-    )
-    cursors = brute_replay(history, value, ledger_entries)
+    found, cursors = replayed(spark, history, value, ledger_entries)
     moved = sum(map(len, cursors.values())) - len(history)
     assert 100 < moved < len(history) - 100
     assert found.entries == len(history) + moved
-    for (topic, interval, partition), entries in cursors.items():
-        counts = found.gaps.of(DuePartition(topic=topic, interval=interval, partition=partition))
-        assert counts.tolist() == [ranges_at(entries, int(at_ms)) for at_ms in GRID.points_ms], (seed, topic)
-    over_time = [[ranges_at(entries, at_ms) for at_ms in EVERY_TICK] for entries in cursors.values()]
-    assert found.peak_per_partition.gap_count == max(map(max, over_time))
-    assert found.peak_of_total.gap_count == max(map(sum, zip(*over_time, strict=True)))
     far = [sent for sent in history if MoveDecider(value).far_ms <= sent.due_ms - sent.publish_ms <= value.max_delay_ms]
     assert len(far) == moved
     hops = [1 + len(journey(value, sent.due_ms, sent.publish_ms).holds) for sent in far]

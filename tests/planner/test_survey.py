@@ -16,11 +16,12 @@ from numpy.typing import NDArray
 from pyspark.sql import SparkSession
 from typer.testing import CliRunner
 
+from tests.planner.test_job import CANDIDATES as JOB_CANDIDATES
 from tests.support.dependent import DEPENDENT
 from timewheel.cli.app import app
 from timewheel.core.broker_profile import BrokerProfile
 from timewheel.core.durations import DAY_MS, HOUR_MS, MINUTE_MS
-from timewheel.core.plan import Calendar, Native, Plan, Tiered
+from timewheel.core.plan import Native, Plan
 from timewheel.spark_planner.errors import DaysAlreadyStored, StatisticUnreadable
 from timewheel.spark_planner.estimating import estimate
 from timewheel.spark_planner.history.keys import KeyShares
@@ -43,15 +44,7 @@ Integers = NDArray[np.int64]
 START_MS = 1_767_571_200_000
 FIRST_DAY = START_MS // DAY_MS
 BASE = Plan(due_topic="persistent://acme/crm/reminders", subscriptions=("billing",), max_delay_ms=10 * DAY_MS)
-CANDIDATES = [
-    replace(BASE, scheme=scheme)
-    for scheme in (
-        Native(),
-        Calendar(interval_ms=DAY_MS),
-        Tiered(window_ms=HOUR_MS, tiers_ms=(HOUR_MS, 6 * HOUR_MS, DAY_MS)),
-        Tiered(window_ms=DAY_MS, tiers_ms=(DAY_MS,)),
-    )
-]
+CANDIDATES = [replace(BASE, scheme=plan.scheme) for plan in JOB_CANDIDATES]
 
 
 def of_sends(sent_ms: Integers, due_ms: Integers, topic: str = "", keys: KeyShares | None = None) -> Survey:

@@ -165,7 +165,7 @@ def test_a_relay_is_late_and_a_disk_full_above_their_volume() -> None:
     assert broken == [0, 0, 1, 2]
 
 
-BASE = Plan(due_topic="persistent://a/b/c", subscriptions=("s",))
+BASE = PLANS[0]
 AMOUNT = st.one_of(st.none(), st.floats(0, 1e6))
 PRICES = st.builds(Prices, million_writes=AMOUNT, gb_month=AMOUNT, topic_month=AMOUNT, relay_month=AMOUNT)
 
@@ -176,20 +176,9 @@ def evaluation(plan: Plan) -> Evaluation:
 
 
 # Round numbers: a million timers a day of 0.5 days, 1.5 entries each, and 40 GB on disk.
-NATIVE = replace(
-    evaluation(replace(BASE, scheme=Native(), partitions=3)),
-    timers=500_000,
-    history_ms=DAY_MS / 2,
-    written_entries=750_000,
-    storage_bytes=40e9,
-)
-TIERED = replace(
-    evaluation(replace(BASE, scheme=Tiered(window_ms=DAY_MS, tiers_ms=(DAY_MS,)))),
-    timers=500_000,
-    history_ms=DAY_MS / 2,
-    written_entries=750_000,
-    storage_bytes=40e9,
-)
+ROUND: dict[str, Any] = {"timers": 500_000, "history_ms": DAY_MS / 2, "written_entries": 750_000, "storage_bytes": 40e9}
+NATIVE = replace(evaluation(replace(BASE, scheme=Native(), partitions=3)), **ROUND)
+TIERED = replace(evaluation(replace(BASE, scheme=Tiered(window_ms=DAY_MS, tiers_ms=(DAY_MS,)))), **ROUND)
 A_MONTH = 365.25 / 12
 
 

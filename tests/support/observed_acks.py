@@ -12,7 +12,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the name that every user 
 
 from timewheel.spark_planner.errors import EmptyHistory
 from timewheel.spark_planner.exact.ranges import NEVER_MS, DuePartition, GapCounts, Grid, RangeCounter, distinct
-from timewheel.spark_planner.exact.replay import FOUND_SCHEMA, found_batch, found_rows, gap_counts
+from timewheel.spark_planner.exact.replay import FOUND_SCHEMA, Found, found_batch, found_rows, gap_counts
 
 Integers = NDArray[np.int64]
 
@@ -63,8 +63,8 @@ def count_acks(acks: DataFrame, *, grid: Grid | None = None) -> GapCounts:
                 number, acknowledged_ms.astype(np.int64, copy=False), _integers(batch, LEDGER), _integers(batch, ENTRY)
             )
         dues = [DuePartition(topic="", interval=0, partition=partition) for partition in numbers]
-        for due, part in zip(dues, counter.parts(), strict=True):
-            yield found_batch(0, 0, due, part.entries, part)
+        parts = zip(dues, counter.parts(), strict=True)
+        yield found_batch([Found(due=due, entries=part.entries, part=part) for due, part in parts])
 
     ledger = F.col(LEDGER) if LEDGER in acks.columns else F.lit(0)
     placed = acks.select(
