@@ -16,35 +16,14 @@ LIMIT = 1_000
 CLEAN = Totals(attempted=1_000, acknowledged=1_000, handled=1_000, lost=0, unexpected=0, duplicated=0, recovered=0)
 LOSSY = replace(CLEAN, handled=788, lost=212)
 OURS = Measured(
-    scheme="tiered-relay",
-    due_peak=310,
-    law_peak=300.0,
-    hold="relay",
-    holding_peak=0,
-    in_flight_window=0,
-    index_bytes=1_700,
-    entries_written=4_500,
-    hops=4.5,
-    redelivered_due=17,
-    redelivered_holding=3,
-    totals=CLEAN,
-    early=0,
-    late=Lateness(p50_ms=2, p99_ms=14, max_ms=40),
-    samples_per_day=11.5,
-    topics=4,
-)
+    scheme="tiered-relay", due_peak=310, law_peak=300.0, hold="relay", holding_peak=0, in_flight_window=0,
+    index_bytes=1_700, entries_written=4_500, hops=4.5, redelivered_due=17, redelivered_holding=3, totals=CLEAN,
+    early=0, late=Lateness(p50_ms=2, p99_ms=14, max_ms=40), samples_per_day=11.5, topics=4,
+)  # fmt: skip
 NATIVE = replace(
-    OURS,
-    scheme="native",
-    hold=None,
-    due_peak=10_100,
-    law_peak=10_000.0,
-    redelivered_due=17_000,
-    early=900,
-    totals=replace(CLEAN, duplicated=500),
-    late=Lateness(p50_ms=100, p99_ms=57_000, max_ms=61_000),
-    topics=1,
-)
+    OURS, scheme="native", hold=None, due_peak=10_100, law_peak=10_000.0, redelivered_due=17_000, early=900,
+    totals=replace(CLEAN, duplicated=500), late=Lateness(p50_ms=100, p99_ms=57_000, max_ms=61_000), topics=1,
+)  # fmt: skip
 
 
 SHADOW = replace(

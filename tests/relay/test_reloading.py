@@ -71,15 +71,9 @@ class Stage:
         files = PlanFiles([folder])
         self.registry = RelayRegistry([self.make(A)])
         self.reloading = Reloading(
-            self.registry,
-            files,
-            files.read(),
-            self.make,
-            waiting=lambda plan: len(plan.due_topic),
-            settle=self.settle,
-            drain_ms=7,
-            hooks=(self.events.append,),
-        )
+            self.registry, files, files.read(), self.make, waiting=lambda plan: len(plan.due_topic),
+            settle=self.settle, drain_ms=7, hooks=(self.events.append,),
+        )  # fmt: skip
 
     def make(self, plan: Plan) -> Any:
         return FakeRelay(plan, self.journal)

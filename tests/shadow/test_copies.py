@@ -65,17 +65,9 @@ class Client:
 def copies_of(client: Client, stays: Stays | None = None) -> tuple[Copies, MoveCounts]:
     clock, counts, stays = ManualClock(NOW_MS), MoveCounts(), {} if stays is None else stays
     copies = Copies(
-        client,
-        PART,
-        0,
-        names=Names(PLAN),
-        handle=Handle(clock),
-        clock=clock,
-        counts=counts,
-        journal=Journal(),
-        unacked_originals=UnackedOriginals(),
-        stays=stays,
-    )
+        client, PART, 0, names=Names(PLAN), handle=Handle(clock), clock=clock, counts=counts, journal=Journal(),
+        unacked_originals=UnackedOriginals(), stays=stays,
+    )  # fmt: skip
     return copies, counts
 
 

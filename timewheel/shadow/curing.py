@@ -168,16 +168,10 @@ def first_plan(topic: str, subscriptions: Sequence[str], partitions: int, tick_m
         tick_ms: The broker's tick.
     """
     return Plan(
-        due_topic=topic,
-        subscriptions=tuple(subscriptions),
-        partitions=partitions,
-        tick_ms=tick_ms,
-        max_delay_ms=MAX_DURATION_MS,
-        scheme=Tiered(window_ms=FIRST_WINDOW_MS, tiers_ms=(FIRST_WINDOW_MS,)),
-        relay="service",
-        readers="any",
-        intake=True,
-    )
+        due_topic=topic, subscriptions=tuple(subscriptions), partitions=partitions, tick_ms=tick_ms,
+        max_delay_ms=MAX_DURATION_MS, scheme=Tiered(window_ms=FIRST_WINDOW_MS, tiers_ms=(FIRST_WINDOW_MS,)),
+        relay="service", readers="any", intake=True,
+    )  # fmt: skip
 
 
 def fitted(plan: Plan, window_ms: int, longest_ms: int) -> Plan:

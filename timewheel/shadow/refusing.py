@@ -271,17 +271,11 @@ def findings_on(
         excess: Gaps beyond the limit that would be left; None: there are none.
     """
     found = [
-        *_of_plan(facts),
-        *_of_subscriptions(facts),
-        *_of_topic(facts),
-        *_of_times(facts, longest_ms),
-        *_of_clients(facts),
-        *_of_excess(facts, excess),
-        *_of_stays(facts, stays),
-        *_of_policies(facts),
+        *_of_plan(facts), *_of_subscriptions(facts), *_of_topic(facts), *_of_times(facts, longest_ms),
+        *_of_clients(facts), *_of_excess(facts, excess), *_of_stays(facts, stays), *_of_policies(facts),
         *(finding for finding in verdict_on(facts.seen).findings if finding.kind in _OF_DOCTOR),
         *map(_of_unread, facts.unread),
-    ]
+    ]  # fmt: skip
     return tuple(sorted(found, key=lambda finding: -finding.severity))
 
 

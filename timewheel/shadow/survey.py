@@ -264,20 +264,13 @@ class TopicRead:
         stays = {decision: amount.entries for decision, amount in decisions.items() if decision not in ORDINARY}
         per_s = sum(read.counters.seen for read in reads.values()) * 1_000 / self.took_ms
         return Survey(
-            plan=plan,
-            at_ms=self.at_ms,
-            far_ms=move_decider.far_ms,
-            gap_limit=gap_limit,
-            parts=parts,
-            delays=delays,
+            plan=plan, at_ms=self.at_ms, far_ms=move_decider.far_ms, gap_limit=gap_limit, parts=parts, delays=delays,
             cost=_cost(plan, parts, reads.values(), per_s, self.at_ms) if per_s else None,
-            findings=findings_on(facts, None if delays is None else delays.longest_ms, stays, excess),
-            excess=excess,
-            fitting=fitting,
-            native_per_hour=HOUR_MS * len(reads) * sum(known) / len(known) if known else 0.0,
+            findings=findings_on(facts, None if delays is None else delays.longest_ms, stays, excess), excess=excess,
+            fitting=fitting, native_per_hour=HOUR_MS * len(reads) * sum(known) / len(known) if known else 0.0,
             native_seen_ms=max((read.counters.sent_for_ms for read in reads.values()), default=0),
             gaps_with=gaps_with,
-        )
+        )  # fmt: skip
 
 
 def read_topic(
@@ -378,16 +371,9 @@ def _excess(
 
     counters, shortest_ms = reads[topic].counters, min(map(far_ms, windows(plan)), default=far_ms(plan))
     return Excess(
-        topic=topic,
-        subscription=worst.name,
-        gaps=worst.gaps,
-        gaps_after=after,
-        limit=limit,
-        cure=cure,
-        shortest_ms=shortest_ms,
-        stays=counters.stays(shortest_ms),
-        pending=counters.stays(1 << 62),
-    )
+        topic=topic, subscription=worst.name, gaps=worst.gaps, gaps_after=after, limit=limit, cure=cure,
+        shortest_ms=shortest_ms, stays=counters.stays(shortest_ms), pending=counters.stays(1 << 62),
+    )  # fmt: skip
 
 
 def _delays(every: Sequence[array[int]]) -> Delays | None:

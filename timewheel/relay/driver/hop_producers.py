@@ -150,17 +150,10 @@ class HopProducers:
             return True
 
         return cls(
-            tools.client,
-            source.name,
-            source.partition,
-            names=tools.names,
-            fingerprint=tools.router.fingerprint,
-            max_pending=tools.max_in_flight,
-            send_timeout_ms=tools.send_timeout_ms,
-            is_forged=is_forged,
-            is_strangers=is_strangers,
-            is_free=held.is_free,
-        )
+            tools.client, source.name, source.partition, names=tools.names, fingerprint=tools.router.fingerprint,
+            max_pending=tools.max_in_flight, send_timeout_ms=tools.send_timeout_ms, is_forged=is_forged,
+            is_strangers=is_strangers, is_free=held.is_free,
+        )  # fmt: skip
 
     def __len__(self) -> int:
         return len(self._producers)

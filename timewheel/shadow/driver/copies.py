@@ -85,15 +85,9 @@ class Copies:
         self._unacked_originals = unacked_originals
         self._stays = stays
         self._hops = HopProducers(
-            client,
-            part,
-            partition,
-            names=names,
-            fingerprint="",
-            max_pending=MAX_IN_FLIGHT,
-            send_timeout_ms=SEND_TIMEOUT_MS,
-            label="move|",
-        )
+            client, part, partition, names=names, fingerprint="", max_pending=MAX_IN_FLIGHT,
+            send_timeout_ms=SEND_TIMEOUT_MS, label="move|",
+        )  # fmt: skip
         self._groups = HopBatches(self._hops, self._on_sent)
         self._outcomes: deque[tuple[HopBatch, Any, Any]] = deque()
         self._bytes = 0
