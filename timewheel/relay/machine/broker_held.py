@@ -34,7 +34,7 @@ from timewheel.relay.machine.interface import (
     StoreDeadLetter,
     Wait,
 )
-from timewheel.relay.machine.order import NO_SEQUENCE_ID, WINDOW_BYTES, Spot
+from timewheel.relay.machine.order import NO_SEQUENCE_ID, WINDOW_BYTES
 from timewheel.relay.machine.readings import PassedOver, Reading, Unreadable, why_dead
 
 _ASK_AGAIN = AskAgain()
@@ -54,6 +54,8 @@ class BrokerHeld(Machine):
     cumulative = False
     left = None
     begins_anew = False
+    confirmed_to = None
+    head_release_ms = None
 
     def __init__(
         self,
@@ -78,14 +80,6 @@ class BrokerHeld(Machine):
         self._head: tuple[Reading, _Message] | None = None
         self._newest: Reading = None
         self.state = State.RECEIVING
-
-    @property
-    def confirmed_to(self) -> Spot | None:
-        return None
-
-    @property
-    def head_release_ms(self) -> int | None:
-        return None
 
     @property
     def in_flight(self) -> int:
