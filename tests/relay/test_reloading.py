@@ -234,7 +234,7 @@ def test_whatever_goes_wrong_in_between_the_files_are_looked_at_again(
         if (error := next(failed, None)) is not None:
             raise error
 
-    monkeypatch.setattr(stage.reloading, "_settle", settle)
+    monkeypatch.setattr(stage.reloading, "settle", settle)
     monkeypatch.setattr("timewheel.relay.service.LOOK_MS", 1)
     stage.write(a=A, b=B)
     stage.reloading.start()

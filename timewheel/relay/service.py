@@ -7,6 +7,7 @@ import json
 import threading
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import KW_ONLY, InitVar, dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -128,6 +129,7 @@ LOOK_MS = 1_000
 between two checks of readiness, each of which holds off the watchdog."""
 
 
+@dataclass(eq=False)
 class Reloading:
     """Watches plan files in a thread of its own: added plans begin, removed plans drain and end, changed plans do both.
 
@@ -147,28 +149,20 @@ class Reloading:
         hooks: Receive events; None logs them.
     """
 
-    def __init__(
-        self,
-        registry: RelayRegistry,
-        files: PlanFiles,
-        first: PlanTexts,
-        make: Callable[[Plan], RelayLike],
-        *,
-        waiting: Callable[[Plan], int | None] = lambda _: None,
-        settle: Callable[[], None] = lambda: None,
-        drain_ms: int,
-        clock: Clock | None = None,
-        hooks: tuple[Hook, ...] | None = None,
-    ) -> None:
-        self._registry = registry
-        self._files = files
-        self._make = make
-        self._waiting = waiting
-        self._settle = settle
-        self._drain_ms = drain_ms
-        self._clock = clock or SystemClock()
+    registry: RelayRegistry
+    files: PlanFiles
+    first: InitVar[PlanTexts]
+    make: Callable[[Plan], RelayLike]
+    _: KW_ONLY
+    drain_ms: int
+    waiting: Callable[[Plan], int | None] = lambda _: None
+    settle: Callable[[], None] = lambda: None
+    clock: Clock = field(default_factory=SystemClock)
+    hooks: InitVar[tuple[Hook, ...] | None] = None
+
+    def __post_init__(self, first: PlanTexts, hooks: tuple[Hook, ...] | None) -> None:
         self._hooks = Hooks(hooks)
-        self._wanted = registry.plans
+        self._wanted = self.registry.plans
         self._taken = self._seen = first
         self._refused = ""
         self._asked = False
@@ -201,7 +195,7 @@ class Reloading:
                 self._refuse(repr(error))
             with self._changed:
                 if not self._ending:
-                    self._clock.wait(self._changed, LOOK_MS)
+                    self.clock.wait(self._changed, LOOK_MS)
 
     def inspect(self) -> None:
         """Read the files once, and apply their changes."""
@@ -209,14 +203,14 @@ class Reloading:
         if asked:
             self._refused = ""
         self._take_up(at_once=asked)
-        changes = plan_changes(self._registry.plans, self._wanted)
+        changes = plan_changes(self.registry.plans, self._wanted)
         if changes.begins or changes.ends:
             self._carry_out(changes)
 
     def _take_up(self, *, at_once: bool) -> None:
         """Adopt the plans in the files, if they are new, complete and possible."""
         try:
-            texts = self._files.read()
+            texts = self.files.read()
             settled, self._seen = at_once or texts == self._seen, texts
             if texts == self._taken:
                 self._refused = ""
@@ -229,7 +223,7 @@ class Reloading:
         changes = plan_changes(self._wanted, plans)
         for plan in changes.begins:
             try:
-                self._make(plan).check()
+                self.make(plan).check()
             except Exception as error:  # noqa: BLE001 - a topic is missing, or no broker answers: all goes on as it is
                 self._refuse(f"{plan.due_topic}: {error}")
                 return
@@ -249,24 +243,24 @@ class Reloading:
             self._hooks.emit(RelayPlansRefused(reason=reason))
 
     def _carry_out(self, changes: PlanChanges) -> None:
-        self._registry.missing = changes.begins
-        leaving = [relay for plan in changes.ends if (relay := self._registry.leave(plan)) is not None]
-        stop_all(leaving, self._drain_ms)
+        self.registry.missing = changes.begins
+        leaving = [relay for plan in changes.ends if (relay := self.registry.leave(plan)) is not None]
+        stop_all(leaving, self.drain_ms)
         for plan in changes.removed:
-            self._hooks.emit(RelayPlanDropped(due_topic=plan.due_topic, waiting=self._waiting(plan)))
+            self._hooks.emit(RelayPlanDropped(due_topic=plan.due_topic, waiting=self.waiting(plan)))
         for old, new in changes.changed:
             if old.needs_relay and (held := Names(old).holding_namespace) not in Names(new).namespaces:
                 self._hooks.emit(
-                    RelayNamespaceDropped(due_topic=old.due_topic, namespace=held, waiting=self._waiting(old))
+                    RelayNamespaceDropped(due_topic=old.due_topic, namespace=held, waiting=self.waiting(old))
                 )
         for plan in changes.begins:
             if self._ending:
                 return
             self._begin(plan)
-        self._settle()
+        self.settle()
 
     def _begin(self, plan: Plan) -> None:
-        relay = self._make(plan)
+        relay = self.make(plan)
         try:
             relay.start()
         except Exception as error:  # noqa: BLE001 - it is tried again; others go on meanwhile
@@ -276,8 +270,8 @@ class Reloading:
                 self._hooks.emit(RelayPlanNotStarted(due_topic=plan.due_topic, reason=str(error) or repr(error)))
             return
         self._reported_not_started -= {plan.due_topic}
-        self._registry.enter(relay)
-        self._registry.missing = tuple(other for other in self._registry.missing if other != plan)
+        self.registry.enter(relay)
+        self.registry.missing = tuple(other for other in self.registry.missing if other != plan)
 
 
 def _names(plans: Iterable[Plan]) -> str:
