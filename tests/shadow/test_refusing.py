@@ -22,7 +22,7 @@ from timewheel.broker.admin.policies import (
     DelayedDelivery,
     Policy,
 )
-from timewheel.broker.admin.stats import CursorStats, InternalStats, ProducerStats, is_users
+from timewheel.broker.admin.stats import CursorStats, InternalStats, ProducerStats
 from timewheel.client.positions import EntryPosition
 from timewheel.core.durations import DAY_MS, HOUR_MS, MINUTE_MS
 from timewheel.core.plan import Plan, Tiered
@@ -229,16 +229,15 @@ def test_every_source_has_a_right() -> None:
     assert all(right_to(source).startswith("a ") for source in Source)
 
 
-@pytest.mark.parametrize(("name", "is_so"), [("billing", True), ("pulsar.dedup", False), ("__compaction", False)])
-def test_the_brokers_own_cursors_are_none_of_a_user(name: str, *, is_so: bool) -> None:
-    assert is_users(name) is is_so
-
-
-def test_cursors_of_readers_do_not_count() -> None:
+def test_cursors_of_readers_and_of_the_broker_do_not_count() -> None:
     stats = stats_of(
-        subscriptions={"s": subscription("Shared"), "look": replace(subscription("Exclusive"), is_durable=False)}
+        subscriptions={
+            "s": subscription("Shared"),
+            "look": replace(subscription("Exclusive"), is_durable=False),
+            **dict.fromkeys(("pulsar.dedup", COMPACTION_CURSOR), subscription("Exclusive")),
+        }
     )
-    assert set(cursors_in(internals("LedgerOpened", "look", "pulsar.dedup"), stats)) == {"s"}
+    assert set(cursors_in(internals("LedgerOpened", "look", "pulsar.dedup", COMPACTION_CURSOR), stats)) == {"s"}
 
 
 @given(plans("tiered", "wheel"), st.data())
