@@ -282,6 +282,7 @@ WATCHDOG_MS = 30_000
 """Time that the process lives on after a partition is known to be stuck, or all threads have stopped."""
 
 
+@dataclass(eq=False)
 class Service:
     """Runs relays until it is asked to end.
 
@@ -296,28 +297,20 @@ class Service:
         clock: Source of time.
     """
 
-    def __init__(
-        self,
-        relays: Sequence[RelayLike],
-        *,
-        drain_ms: int = DRAIN_MS,
-        address: tuple[str, int] | None = None,
-        pages: Mapping[str, Page] | None = None,
-        ready_file: Path | None = None,
-        watchdog_ms: int = WATCHDOG_MS,
-        report_well: Callable[[], None] = lambda: None,
-        clock: Clock | None = None,
-    ) -> None:
+    relays: InitVar[Sequence[RelayLike]]
+    _: KW_ONLY
+    drain_ms: int = DRAIN_MS
+    address: tuple[str, int] | None = None
+    pages: Mapping[str, Page] = field(default_factory=dict)
+    ready_file: Path | None = None
+    watchdog_ms: int = WATCHDOG_MS
+    report_well: Callable[[], None] = lambda: None
+    clock: Clock = field(default_factory=SystemClock)
+
+    def __post_init__(self, relays: Sequence[RelayLike]) -> None:
         self.registry = RelayRegistry(relays)
         """The working relays."""
-        self._drain_ms = drain_ms
-        self._address = address
-        self._pages = {**health_pages(self._reported_of_life, self._reported_of_readiness), **(pages or {})}
         self._server: HttpServer | None = None
-        self._ready_file = ready_file
-        self._watchdog_ms = watchdog_ms
-        self._report_well = report_well
-        self._clock = clock or SystemClock()
         self._changed = threading.Condition()
         self._ending = False
         self._held_off_ms: int | None = None
@@ -352,8 +345,8 @@ class Service:
         partitions = (partition for status in self.statuses() for partition in status.partitions)
         stuck = [partition.topic for partition in partitions if not partition.alive]
         held_off_ms = self._held_off_ms
-        silent_ms = 0 if held_off_ms is None else self._clock.monotonic_ms() - held_off_ms
-        live = not stuck and silent_ms < self._watchdog_ms
+        silent_ms = 0 if held_off_ms is None else self.clock.monotonic_ms() - held_off_ms
+        live = not stuck and silent_ms < self.watchdog_ms
         return live, {"live": live, "stuck": stuck, "silent_ms": silent_ms}
 
     def run(self, reloading: Reloading | None = None) -> None:
@@ -366,9 +359,10 @@ class Service:
             TopologyError: Topics of a plan are missing; relays started before it are stopped.
             CannotListen: The address for HTTP is taken, or does not belong to this machine.
         """
-        file = None if self._ready_file is None else ReadyFile(self._ready_file)
-        if self._address is not None:
-            self._server = HttpServer(*self._address, self._pages)
+        file = None if self.ready_file is None else ReadyFile(self.ready_file)
+        if self.address is not None:
+            own_pages = health_pages(self._reported_of_life, self._reported_of_readiness)
+            self._server = HttpServer(*self.address, {**own_pages, **self.pages})
         try:
             # Before the watchdog: without a broker a start lasts as long as the calls of the client, which end.
             for relay in self.registry.relays:
@@ -382,7 +376,7 @@ class Service:
                 file.show(ready=False)
             if reloading is not None:
                 reloading.stop()
-            stop_all(self.registry.relays, self._drain_ms)
+            stop_all(self.registry.relays, self.drain_ms)
             if self._server is not None:
                 self._server.close()
 
@@ -399,13 +393,13 @@ class Service:
                     file.show(ready=self.registry.ready)
                 if self.registry.alive:
                     self._hold_off()
-                    self._held_off_ms = self._clock.monotonic_ms()
-                    self._report_well()
+                    self._held_off_ms = self.clock.monotonic_ms()
+                    self.report_well()
                 with self._changed:
                     if not self._ending:
-                        self._clock.wait(self._changed, LOOK_MS)
+                        self.clock.wait(self._changed, LOOK_MS)
         finally:
             faulthandler.cancel_dump_traceback_later()
 
     def _hold_off(self) -> None:
-        faulthandler.dump_traceback_later(self._watchdog_ms / 1000, exit=True)
+        faulthandler.dump_traceback_later(self.watchdog_ms / 1000, exit=True)
