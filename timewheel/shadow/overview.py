@@ -363,16 +363,9 @@ def overview_of(
     sample: int = SAMPLE,
     arrived_ms: int = ARRIVED_MS,
 ) -> ShadowOverview:
-    """Inspect a plan's shadow.
-
-    Args:
-        admin: Admin client of any broker.
-        dialer: Dialer of the binary protocol, by which entries are read.
-        plan: A plan with an intake.
-        target: Name of the plan as the user typed it.
-        reached_by: Options by which a command reaches the cluster.
-        sample: Entries of each partition that are searched for entries that were not moved.
-        arrived_ms: See `timewheel.shadow.machine.survey_counters.ARRIVED_MS`.
+    """Inspect the shadow of a plan with an intake; ``sample`` entries of each partition are searched for entries that
+    were not moved, if they did not arrive within ``arrived_ms``. ``target`` and ``reached_by`` are those of
+    `ShadowOverview`.
 
     Raises:
         AdminMissing: There is no journal.

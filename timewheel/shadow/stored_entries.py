@@ -181,15 +181,8 @@ def _text(text: str) -> str:
 def entries_in(
     dialer: Dialer, part: str, stretch: Stretch, clock: Clock, *, keep_payload: bool = False, quiet_ms: int = QUIET_MS
 ) -> Iterator[list[Entry]]:
-    """Yield the entries of a stretch, in topic order, some at a time; if the topic moves, go on behind the last entry.
-
-    Args:
-        dialer: Knows the cluster.
-        part: Full name of a partition, or of a topic without partitions.
-        stretch: The entries to read.
-        clock: For pauses.
-        keep_payload: Whether entries keep their payloads.
-        quiet_ms: See `QUIET_MS`.
+    """Yield the entries of a stretch of a partition, or of a topic without partitions, in topic order, some at a time;
+    if the topic moves, go on behind the last entry.
 
     Raises:
         BinaryProtocolError: The stretch cannot be read.

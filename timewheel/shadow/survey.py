@@ -282,16 +282,8 @@ def read_topic(
     most: int = DEFAULT_ENTRIES,
     on_progress: ProgressCallback = lambda _done, _total: None,
 ) -> TopicRead:
-    """Read a plan's due topic.
-
-    Args:
-        admin: Admin client of any broker.
-        dialer: Dialer of the binary protocol, by which entries are read.
-        plan: The plan for the topic's shadow.
-        target: Name of the plan as the user typed it.
-        most: Limit of entries that are read in each partition; of a larger partition a sample is read, at even
-            distances.
-        on_progress: Called with the progress.
+    """Read a plan's due topic, by the binary protocol; of a partition with more than ``most`` entries a sample, at even
+    distances. ``target`` is the name of the plan as the user typed it.
 
     Raises:
         NoSuchTarget: The topic does not exist.
@@ -400,12 +392,8 @@ def _cost(plan: Plan, parts: Sequence[PartSurvey], reads: Iterable[_Read], per_s
 
 def writes_of(plan: Plan, at_ms: int, remaining_ms: Iterable[int]) -> float:
     """Compute how often a moved timer is written, on average: into the journal, into each hold, back into the due
-    topic. 0: there are no timers, or the plan holds none.
-
-    Args:
-        plan: The plan that holds the timers.
-        at_ms: When they are moved, UTC milliseconds.
-        remaining_ms: Times until they are due.
+    topic. 0: there are no timers, or the plan holds none. They are moved at ``at_ms``, UTC milliseconds, and due in
+    ``remaining_ms``.
     """
     if not plan.needs_relay:
         return 0.0

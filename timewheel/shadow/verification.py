@@ -181,17 +181,10 @@ def verify(
     arrived_ms: int = ARRIVED_MS,
     on_progress: ProgressCallback = lambda _done, _total: None,
 ) -> Verification:
-    """Verify all partitions.
+    """Verify all partitions of a plan with an intake; suspected timers are checked again after ``again_ms``, and
+    entries that arrived within ``arrived_ms`` may not have been moved yet.
 
     Memory: `BYTES_PER_COPY` for each copy that the journal holds, and the suspected timers.
-
-    Args:
-        admin: Admin client of any broker.
-        dialer: Dialer of the binary protocol, by which entries are read.
-        plan: A plan with an intake, whose topics exist.
-        again_ms: Pause before suspected timers are checked again.
-        arrived_ms: See `timewheel.shadow.machine.survey_counters.ARRIVED_MS`.
-        on_progress: Called with the progress.
 
     Raises:
         AdminError: The broker does not answer, or the topics do not exist.
