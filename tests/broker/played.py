@@ -119,8 +119,6 @@ class Played:
 class _Acks(Deliveries):
     """When each acknowledgement had returned."""
 
-    __slots__ = ("returned_ms", "stored_ms")
-
     def __init__(self) -> None:
         super().__init__(None)
         self.returned_ms: dict[Position, int] = {}

@@ -99,15 +99,9 @@ class ShadowStage(Stage):
         inspector = TopicInspector(self.admin, self.plan, SystemClock(), hooks)
         inspector.inspect()
         tools = MoverTools(
-            client=self.client,
-            dialer=self.dialer,
-            admin=self.admin,
-            plan=self.plan,
-            inspector=inspector,
-            clock=SystemClock(),
-            rng=system_random(),
-            hooks=hooks,
-        )
+            client=self.client, dialer=self.dialer, admin=self.admin, plan=self.plan, inspector=inspector,
+            clock=SystemClock(), rng=system_random(), hooks=hooks,
+        )  # fmt: skip
         mover = Mover(tools, self.parts()[partition], partition)
         thread = threading.Thread(target=mover.run, daemon=True)
         thread.start()

@@ -17,7 +17,7 @@ import pytest
 from tests.broker.due_topic import now_ms
 from tests.broker.relay_service import RelayProcess
 from tests.broker.relay_stage import BUSINESS, TIERED, plan_of
-from tests.broker.shadow_stage import ShadowStage
+from tests.broker.shadow_stage import ShadowStage, shadow_plan, staged
 from tests.broker.test_shadow_look import run, saved
 from tests.support.command_line import well
 from timewheel.core.durations import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS
@@ -75,9 +75,8 @@ ALWAYS = {"other tiers", "more partitions"}
 def test_a_plan_changes_while_lifted_timers_wait(
     pulsar_broker: Broker, tmp_path: Path, scheme: Any, changed: dict[str, Any]
 ) -> None:
-    plan = plan_of(scheme, relay="service", readers="any", intake=True, partitions=2, max_delay_ms=20_000)
-    with ShadowStage(pulsar_broker, plan) as on, RelayProcess(pulsar_broker, plan, tmp_path, kind="shadow") as service:
-        on.desired(State.SHADOWING)
+    plan = shadow_plan(scheme, partitions=2, max_delay_ms=20_000)
+    with staged(pulsar_broker, plan) as on, RelayProcess(pulsar_broker, plan, tmp_path, kind="shadow") as service:
         service.await_ready()
         handling = [on.plain_consumer()]
         send(on, range(EACH))
@@ -114,10 +113,9 @@ def moved(service: RelayProcess) -> int:
 
 def test_a_plan_without_its_intake_is_refused_until_the_intake_is_empty(pulsar_broker: Broker) -> None:
     """As the way in ends: the last plain producer is gone, and relays move on what waits."""
-    plan = plan_of(relay="service", readers="any", intake=True, max_delay_ms=40_000)
+    plan = shadow_plan(max_delay_ms=40_000)
     without = replace(plan, intake=False)
-    with ShadowStage(pulsar_broker, plan) as on:
-        on.desired(State.SHADOWING)
+    with staged(pulsar_broker, plan) as on:
         consumer, shadow = on.plain_consumer(), on.shadow(hold_ms=100)
         producer, due_ms = on.plain_producer(), now_ms() + 25_000
         for number in range(EACH):
@@ -145,21 +143,16 @@ def test_what_waits_in_a_former_tier_is_seen_and_comes_back_by_an_abort_alone(
 ) -> None:
     """Nobody runs `shadow run` after the change: the looks are what one runs then, and the abort drains it itself."""
     before = Tiered(window_ms=10 * SECOND_MS, tiers_ms=(10 * SECOND_MS, HOUR_MS))
-    plan = plan_of(before, relay="service", readers="any", intake=True, partitions=2, max_delay_ms=2 * DAY_MS)
+    plan = shadow_plan(before, partitions=2, max_delay_ms=2 * DAY_MS)
     new = replace(plan, scheme=replace(before, tiers_ms=(10 * SECOND_MS, 2 * HOUR_MS)))
-    with ShadowStage(pulsar_broker, plan) as on:
-        on.desired(State.SHADOWING)
+    with staged(pulsar_broker, plan) as on:
         on.plain_consumer()
         shadow, producer, due_ms = on.shadow(), on.plain_producer(), now_ms() + 5 * HOUR_MS
         for number in range(EACH):
             producer.send_async(b"x", None, deliver_at=due_ms + number, partition_key=f"{number}")
         producer.flush()
         eventually(lambda: shadow.shadow_status().acked_originals == EACH, 60)
-        eventually(
-            lambda: places(verify(on.admin, on.dialer, plan))[Place.HOLDING] == EACH,
-            20,
-            message="in the tier of an hour",
-        )
+        eventually(lambda: places(verify(on.admin, on.dialer, plan))[Place.HOLDING] == EACH, 20, message="in a tier")
         shadow.stop()
         ensure(on.admin, new, now_ms=now_ms())
 
@@ -193,14 +186,8 @@ def places(found: Verification) -> Counter[Place]:
     return counts
 
 
-WIDE = plan_of(
-    Tiered(window_ms=DAY_MS, tiers_ms=(DAY_MS, 5 * DAY_MS)),
-    relay="service",
-    readers="any",
-    intake=True,
-    guard_ms=60_000,
-    max_delay_ms=30 * DAY_MS,
-)
+DAYS = Tiered(window_ms=DAY_MS, tiers_ms=(DAY_MS, 5 * DAY_MS))
+WIDE = shadow_plan(DAYS, guard_ms=60_000, max_delay_ms=30 * DAY_MS)
 PAIRS = 1_500
 """Of what stays with the wide window, and of what is moved: one after the other, so that each move makes a gap."""
 
@@ -242,8 +229,7 @@ def test_what_a_wide_window_let_stay_is_lifted_with_a_narrow_one(
 ) -> None:
     plan = replace(WIDE, due_topic=plan_of().due_topic)
     new = narrow(plan)
-    with ShadowStage(pulsar_broker, plan) as on, RelayProcess(pulsar_broker, plan, tmp_path, kind="shadow") as service:
-        on.desired(State.SHADOWING)
+    with staged(pulsar_broker, plan) as on, RelayProcess(pulsar_broker, plan, tmp_path, kind="shadow") as service:
         service.await_ready()
         producer, at_ms = on.plain_producer(), now_ms()
         for number in range(PAIRS):

@@ -16,8 +16,8 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from tests.broker.due_topic import now_ms
 from tests.broker.relay_service import RelayProcess
-from tests.broker.relay_stage import BUSINESS, plan_of
-from tests.broker.shadow_stage import ShadowStage
+from tests.broker.relay_stage import BUSINESS
+from tests.broker.shadow_stage import ShadowStage, shadow_plan, staged
 from tests.support.command_line import timewheel, well
 from timewheel.broker.admin.client import AdminClient
 from timewheel.broker.admin.policies import MESSAGE_TTL_S
@@ -51,19 +51,9 @@ def dialer(pulsar_broker: Broker) -> Dialer:
     return Dialer(pulsar_broker.service_url)
 
 
-def plan_for(topic: str, **changes: Any) -> Plan:
-    return replace(
-        Plan(
-            due_topic=topic,
-            subscriptions=(GROUP,),
-            scheme=Tiered(window_ms=HOUR_MS, tiers_ms=(HOUR_MS, 12 * HOUR_MS)),
-            partitions=0,
-            relay="service",
-            readers="any",
-            intake=True,
-        ),
-        **changes,
-    )
+def plan_for(topic: str) -> Plan:
+    scheme = Tiered(window_ms=HOUR_MS, tiers_ms=(HOUR_MS, 12 * HOUR_MS))
+    return replace(shadow_plan(scheme, partitions=0, guard_ms=5 * MINUTE_MS, max_delay_ms=30 * DAY_MS), due_topic=topic)
 
 
 @pytest.fixture
@@ -244,9 +234,7 @@ LONG = Tiered(window_ms=10 * SECOND_MS, tiers_ms=(10 * SECOND_MS, HOUR_MS))
 
 @pytest.fixture
 def stage(pulsar_broker: Broker) -> Iterator[ShadowStage]:
-    plan = plan_of(LONG, partitions=2, relay="service", readers="any", intake=True, max_delay_ms=2 * DAY_MS)
-    with ShadowStage(pulsar_broker, plan) as on:
-        on.desired(State.SHADOWING)
+    with staged(pulsar_broker, shadow_plan(LONG, partitions=2, max_delay_ms=2 * DAY_MS)) as on:
         yield on
 
 
@@ -264,22 +252,17 @@ def send_far(stage: ShadowStage, count: int = 300) -> None:
     producer.flush()
 
 
-SCHEMES = {
+HOURS = Wheel(rings=(Ring(slot_ms=HOUR_MS, slots=10),))
+SCHEMES: dict[str, dict[str, Any]] = {
     "tiers, two partitions": {"scheme": LONG, "partitions": 2, "max_delay_ms": 2 * DAY_MS},
-    "a wheel, unpartitioned": {
-        "scheme": Wheel(rings=(Ring(slot_ms=HOUR_MS, slots=10),)),
-        "partitions": 0,
-        "max_delay_ms": 8 * HOUR_MS,
-    },
+    "a wheel, unpartitioned": {"scheme": HOURS, "partitions": 0, "max_delay_ms": 8 * HOUR_MS},
 }
 
 
 @pytest.mark.parametrize("kind", SCHEMES)
 def test_books_of_a_shadow_that_works_balance(pulsar_broker: Broker, kind: str, tmp_path: Path) -> None:
-    options: dict[str, Any] = dict(SCHEMES[kind])
-    plan = plan_of(options.pop("scheme"), relay="service", readers="any", intake=True, **options)
-    with ShadowStage(pulsar_broker, plan) as stage:
-        stage.desired(State.SHADOWING)
+    plan = shadow_plan(**SCHEMES[kind])
+    with staged(pulsar_broker, plan) as stage:
         _play_and_verify(stage, saved(plan, tmp_path))
 
 
@@ -407,7 +390,7 @@ def test_a_shadow_that_works_stands_well(stage: ShadowStage, tmp_path: Path) -> 
 
 
 def test_a_plan_without_an_intake_has_no_shadow(pulsar_broker: Broker, topic: str, tmp_path: Path) -> None:
-    done = run(pulsar_broker, "status", saved(plan_for(topic, intake=False), tmp_path))
+    done = run(pulsar_broker, "status", saved(replace(plan_for(topic), intake=False), tmp_path))
     assert done.returncode == 2
     assert "intake" in done.stderr
 
@@ -418,8 +401,7 @@ def test_gaps_beside_a_shadow_advise_no_second_one_and_tell_its_originals_apart(
     """In turns: far (moved, and acknowledged by the shadow), near (open), due (handled). What a limit of 10 forgets is
     from the twelfth range on: 88 times a handled one and an original, then a handled one and the last 101 originals.
     """
-    with ShadowStage(pulsar_broker, plan) as stage:
-        stage.desired(State.SHADOWING)
+    with staged(pulsar_broker, plan) as stage:
         consumer = acknowledge_due(pulsar_client, plan.due_topic, 0)
         send_mixed(pulsar_client, plan.due_topic, far=FAR, near=NEAR, due=NEAR)
         shadow = stage.shadow()
@@ -473,9 +455,8 @@ def scraped(text: str) -> dict[str, float]:
 
 
 def test_a_shadow_tells_what_it_has_lifted_and_why_it_may_not(pulsar_broker: Broker, tmp_path: Path) -> None:
-    plan = plan_of(relay="service", readers="any", intake=True, partitions=PARTITIONS, max_delay_ms=2 * AHEAD_MS)
-    with ShadowStage(pulsar_broker, plan) as on, RelayProcess(pulsar_broker, plan, tmp_path, kind="shadow") as service:
-        on.desired(State.SHADOWING)
+    plan = shadow_plan(partitions=PARTITIONS, max_delay_ms=2 * AHEAD_MS)
+    with staged(pulsar_broker, plan) as on, RelayProcess(pulsar_broker, plan, tmp_path, kind="shadow") as service:
         service.await_ready()
 
         def told() -> dict[str, float]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from tests.support.client_messages import client_message
 from timewheel.core.envelope import ID_PROPERTY
 from timewheel.testing.evidence.recorder import Deliveries
@@ -35,25 +37,29 @@ def test_a_delivery_after_its_acknowledgement_returned_is_a_redelivery() -> None
     assert len(deliveries.times_of["t0000001"]) == 2
 
 
-def test_a_delivery_before_its_acknowledgement_is_none() -> None:
-    deliveries, message = of_business(), message_at(7, 1)
-    receive(deliveries, message, message)
-    assert deliveries.redelivered == 0
+HERE, BEFORE, BEHIND = message_at(7, 1), message_at(7, 0), message_at(7, 2)
 
 
-def test_an_acknowledgement_by_id_counts_too() -> None:
-    deliveries, message = of_business(), message_at(7, 1)
-    deliveries.acknowledged(message.message_id())
-    receive(deliveries, message)
-    assert deliveries.redelivered == 1
-
-
-def test_the_same_timer_at_another_position_is_another_copy_and_no_redelivery() -> None:
+@pytest.mark.parametrize(
+    ("acknowledged", "cumulatively", "received", "redelivered"),
+    [
+        ([], [], [HERE, HERE], 0),  # before its acknowledgement it is none
+        ([HERE.message_id()], [], [HERE], 1),  # an acknowledgement by id counts too
+        ([HERE], [], [BEHIND], 0),  # the same timer at another position is another copy
+        ([], [BEHIND, BEFORE], [HERE], 1),  # an older cumulative one takes nothing back
+    ],
+)
+def test_what_came_again_is_told_by_positions(
+    acknowledged: list[Any], cumulatively: list[Any], received: list[Any], redelivered: int
+) -> None:
     deliveries = of_business()
-    deliveries.acknowledged(message_at(7, 1))
-    receive(deliveries, message_at(7, 2))
-    assert deliveries.redelivered == 0
-    assert len(deliveries.times_of["t0000001"]) == 1
+    for message in acknowledged:
+        deliveries.acknowledged(message)
+    for message in cumulatively:
+        deliveries.acknowledged_cumulative(TOPIC, message)
+    receive(deliveries, *received)
+    assert deliveries.redelivered == redelivered
+    assert len(deliveries.times_of["t0000001"]) == len(received)
 
 
 def test_a_cumulative_acknowledgement_covers_what_lies_before_it_in_its_topic_only() -> None:
@@ -63,11 +69,3 @@ def test_a_cumulative_acknowledgement_covers_what_lies_before_it_in_its_topic_on
     assert deliveries.redelivered == 2  # entry 4, and message 3 of entry 5
     receive(deliveries, message_at(7, 1, topic="persistent://public/default/other-partition-0"))
     assert deliveries.redelivered == 2
-
-
-def test_an_older_cumulative_acknowledgement_takes_nothing_back() -> None:
-    deliveries = Deliveries(None)
-    deliveries.acknowledged_cumulative(TOPIC, message_at(7, 5))
-    deliveries.acknowledged_cumulative(TOPIC, message_at(7, 2))
-    receive(deliveries, message_at(7, 4))
-    assert deliveries.redelivered == 1

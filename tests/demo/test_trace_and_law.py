@@ -110,9 +110,7 @@ def test_the_brokers_limit_is_as_the_issue_says() -> None:
     assert config["managedLedgerMaxEntriesPerLedger"] == "2000"
     # A 25th of a day: 4 s / 25.
     assert config["delayedDeliveryTickTimeMillis"] == "160"
-
-
-def test_long_days_leave_the_brokers_tick_alone() -> None:
+    # Long days leave the broker's tick alone.
     assert "delayedDeliveryTickTimeMillis" not in Settings(day_ms=25_000).broker_config()
 
 

@@ -172,15 +172,7 @@ class _Session:
     """
 
     def __init__(
-        self,
-        world: World,
-        known: Spot | None,
-        rng: random.Random,
-        now_ms: int,
-        *,
-        next_hop: NextHop,
-        trusting: bool,
-        rules: Rules,
+        self, world: World, known: Spot | None, rng: random.Random, now_ms: int, next_hop: NextHop, rules: Rules
     ) -> None:
         self.world = world
         self.rules = rules
@@ -191,7 +183,7 @@ class _Session:
         if rng.random() < 0.4 and left > 2:
             # Another consumer has had the first ones in flight, and the broker goes back to them later or never.
             self.cursor += rng.randrange(1, left)
-        if trusting and known is None and self.cursor:
+        if world.trusting and known is None and self.cursor:
             known = world.source[self.cursor - 1].spot
         self.known = known
         limit = rng.choice([1, 5, 50])
@@ -352,15 +344,7 @@ def play(
     now_ms = START_MS + STAY_MS - 1_000
     known: Spot | None = None
     while world.acknowledged < len(world.source):
-        session = _Session(
-            world,
-            known,
-            rng,
-            now_ms,
-            next_hop=next_hop or NextHop(ROUTER, SOURCE),
-            trusting=trusting,
-            rules=rules or Rules(),
-        )
+        session = _Session(world, known, rng, now_ms, next_hop or NextHop(ROUTER, SOURCE), rules or Rules())
         session.run()
         holed = isinstance(session.command, Stop)
         world.jumps += holed

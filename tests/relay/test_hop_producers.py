@@ -105,12 +105,6 @@ def test_one_that_refuses_to_flush_is_closed_and_its_name_is_free(client: Client
     assert again.name == oldest.name
 
 
-def test_all_names_are_given_back(client: Client, full: HopProducers) -> None:
-    full.give_back()
-    assert len(full) == 0
-    assert all(one.done == ["close"] for one in client.opened)
-
-
 def test_unnamed_producers_have_random_names_and_a_first_number_of_their_own(client: Client) -> None:
     """broker-facts: numbers-used-twice"""
     producers = producers_of(client)
@@ -181,6 +175,7 @@ def test_nothing_is_sent_under_a_name_whose_mark_its_relay_cannot_have_left(
     number = sequence_id(Position(7, 4, -1))
     assert producers.is_new(producer, number) is (is_forged or number > mark)
     producers.give_back()
+    assert len(producers) == 0
     assert all(one.done == ["close"] for one in client.opened)
 
 
@@ -298,10 +293,7 @@ def test_a_group_has_bounds_by_count_and_by_bytes() -> None:
     assert group(1, size=GROUP_BYTES - 10).takes(2, 10)
     assert not group(1, size=GROUP_BYTES - 10).takes(2, 11)
     assert group().takes(1, 5 * GROUP_BYTES), "one alone may be larger"
-
-
-def test_a_group_has_the_number_of_its_last_position() -> None:
-    assert group(10, 12, 15).end == 15
+    assert group(10, 12, 15).end == 15, "it has the number of its last position"
 
 
 # The outcome

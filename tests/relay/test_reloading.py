@@ -71,15 +71,9 @@ class Stage:
         files = PlanFiles([folder])
         self.registry = RelayRegistry([self.make(A)])
         self.reloading = Reloading(
-            self.registry,
-            files,
-            files.read(),
-            self.make,
-            waiting=lambda plan: len(plan.due_topic),
-            settle=self.settle,
-            drain_ms=7,
-            hooks=(self.events.append,),
-        )
+            self.registry, files, files.read(), self.make, waiting=lambda plan: len(plan.due_topic),
+            settle=self.settle, drain_ms=7, hooks=(self.events.append,),
+        )  # fmt: skip
 
     def make(self, plan: Plan) -> Any:
         return FakeRelay(plan, self.journal)
@@ -109,33 +103,30 @@ def stage(tmp_path: Path) -> Stage:
     return Stage(tmp_path)
 
 
-def test_nothing_changes_while_the_files_do_not(stage: Stage) -> None:
+@pytest.mark.parametrize(
+    ("plans", "done", "events"),
+    [
+        ({"a": A}, [], []),
+        ({"a": A, "b": B}, [("start", B)], [RelayPlansChanged(added=B.due_topic, removed="", changed="")]),
+        (
+            {"b": B},
+            [("stop", A), ("start", B)],
+            [
+                RelayPlansChanged(added=B.due_topic, removed=A.due_topic, changed=""),
+                RelayPlanDropped(due_topic=A.due_topic, waiting=18),
+            ],
+        ),
+        ({"a": A2}, [("stop", A), ("start", A2)], [RelayPlansChanged(added="", removed="", changed=A.due_topic)]),
+    ],
+    ids=["nothing changes", "one is added", "one drains and leaves word of what waits", "one ends before it begins"],
+)
+def test_relays_follow_their_files(
+    stage: Stage, plans: dict[str, Plan], done: list[tuple[str, Plan]], events: list[Event]
+) -> None:
+    stage.write(**plans)
     stage.inspect(5)
-    assert (stage.journal.done, stage.events, stage.settled) == ([], [], 0)
-
-
-def test_a_plan_that_is_added_begins_beside_the_others(stage: Stage) -> None:
-    stage.write(a=A, b=B)
-    stage.inspect()
-    assert stage.journal.done == [("start", B)]
-    assert stage.registry.plans == (A, B)
-    assert stage.events == [RelayPlansChanged(added=B.due_topic, removed="", changed="")]
-    assert stage.settled == 1
-
-
-def test_a_plan_that_is_removed_drains_ends_and_leaves_word_of_what_waits(stage: Stage) -> None:
-    stage.write(b=B)
-    stage.inspect()
-    assert stage.journal.done == [("stop", A), ("start", B)]
-    assert stage.registry.plans == (B,)
-    assert stage.events[1:] == [RelayPlanDropped(due_topic=A.due_topic, waiting=18)]
-
-
-def test_a_plan_that_is_changed_ends_before_it_begins(stage: Stage) -> None:
-    stage.write(a=A2)
-    stage.inspect()
-    assert stage.journal.done == [("stop", A), ("start", A2)]
-    assert stage.events == [RelayPlansChanged(added="", removed="", changed=A.due_topic)]
+    assert (stage.journal.done, stage.events, stage.settled) == (done, events, len(done) > 0)
+    assert stage.registry.plans == tuple(plans.values())
 
 
 @pytest.mark.parametrize("former", [(), ("t/held",)])
@@ -240,7 +231,7 @@ def test_whatever_goes_wrong_in_between_the_files_are_looked_at_again(
         if (error := next(failed, None)) is not None:
             raise error
 
-    monkeypatch.setattr(stage.reloading, "_settle", settle)
+    monkeypatch.setattr(stage.reloading, "settle", settle)
     monkeypatch.setattr("timewheel.relay.service.LOOK_MS", 1)
     stage.write(a=A, b=B)
     stage.reloading.start()

@@ -136,18 +136,9 @@ def partition(monkeypatch: pytest.MonkeyPatch, endings: list[Ending]) -> tuple[A
     monkeypatch.setattr(partitions, "Session", Played)
     told = Reported()
     tools: Any = SimpleNamespace(
-        client=None,
-        router=ROUTER,
-        clock=LeapingClock(),
-        rng=random.Random(1),
-        hooks=told,
-        max_in_flight=10,
-        lease_idle_ms=1_000,
-        hop_linger_ms=0,
-        memory=Memory(),
-        is_cancelled=None,
-        drains_from_ms=None,
-    )
+        client=None, router=ROUTER, clock=LeapingClock(), rng=random.Random(1), hooks=told, max_in_flight=10,
+        lease_idle_ms=1_000, hop_linger_ms=0, memory=Memory(), is_cancelled=None, drains_from_ms=None,
+    )  # fmt: skip
     return partitions.Partition(SOURCE_PARTITION, tools), told
 
 

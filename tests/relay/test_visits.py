@@ -55,6 +55,8 @@ def test_a_visit_sweeps_twice_and_is_over_after_the_second() -> None:
     sweeps.begin(2_500)
     assert not sweeps.is_due(visit, 2_500)
     assert sweeps.is_over(visit, 2_500)
+    assert not Sweeps().is_due(None, 1 << 50), "without a visit"
+    assert not Sweeps().is_over(None, 1 << 50)
 
 
 def test_a_visit_that_runs_into_the_next_goes_on() -> None:
@@ -80,11 +82,6 @@ def test_a_session_that_comes_after_another_sweeps_again_what_that_one_had_begun
     first.begin(1_500)
     assert not first.is_due(visit, 1_600)
     assert Sweeps().is_due(visit, 1_600)
-
-
-def test_without_a_visit_there_is_nothing_to_sweep_and_nothing_to_leave() -> None:
-    assert not Sweeps().is_due(None, 1 << 50)
-    assert not Sweeps().is_over(None, 1 << 50)
 
 
 @given(st.lists(st.sampled_from(["begin", "see", "end"]), max_size=40))

@@ -65,17 +65,9 @@ class Client:
 def copies_of(client: Client, stays: Stays | None = None) -> tuple[Copies, MoveCounts]:
     clock, counts, stays = ManualClock(NOW_MS), MoveCounts(), {} if stays is None else stays
     copies = Copies(
-        client,
-        PART,
-        0,
-        names=Names(PLAN),
-        handle=Handle(clock),
-        clock=clock,
-        counts=counts,
-        journal=Journal(),
-        unacked_originals=UnackedOriginals(),
-        stays=stays,
-    )
+        client, PART, 0, names=Names(PLAN), handle=Handle(clock), clock=clock, counts=counts, journal=Journal(),
+        unacked_originals=UnackedOriginals(), stays=stays,
+    )  # fmt: skip
     return copies, counts
 
 
@@ -117,33 +109,31 @@ def test_a_copy_that_is_stored_nobody_knows_where_ends_the_session() -> None:
     assert (counts.moved, counts.deduplicated) == (0, 1)
 
 
-def test_a_schema_version_that_the_registry_refuses_is_not_fenced() -> None:
+@pytest.mark.parametrize(
+    ("error", "version"),
+    [
+        *((pulsar.TopicNotFound(), version) for version in (0, 3, 99, (1 << 63) - 1)),  # anybody may write any number
+        (None, 3),  # of keys and values: the client would end the process over it
+    ],
+)
+def test_a_schema_version_that_is_not_there_or_cannot_be_sent_is_learnt_before_anything_is_fenced(
+    error: Exception | None, version: int
+) -> None:
+    client = Client(STORED, error=error)
+    copies, _ = copies_of(client)
+    assert not copies.can_have(version)
+    assert copies.fence([version]) == EntryPosition(-1, -1)
+    assert not copies.is_fenced(version)
+    assert not client.sent
+
+
+def test_a_schema_version_that_the_registry_refuses_is_not_fenced_and_a_missing_journal_is_told() -> None:
     copies, _ = copies_of(Client(STORED, error=pulsar.IncompatibleSchema()))
     assert copies.fence([NO_SCHEMA]) == EntryPosition(-1, -1)
     assert (copies.can_have(NO_SCHEMA), copies.is_fenced(NO_SCHEMA)) == (False, False)
-
-
-def test_a_schema_version_that_the_registry_has_lost_is_not_fenced_and_a_missing_journal_is_told() -> None:
     copies, _ = copies_of(Client(STORED, error=pulsar.TopicNotFound()))
-    assert copies.fence([3]) == EntryPosition(-1, -1)
-    assert not copies.can_have(3)
     with pytest.raises(pulsar.TopicNotFound):
         copies.fence([NO_SCHEMA])
-
-
-@pytest.mark.parametrize("version", [0, 99, (1 << 63) - 1])
-def test_a_schema_version_that_is_not_there_is_learnt_before_anything_is_fenced(version: int) -> None:
-    """Anybody may write any number into a message: no session ends for it."""
-    copies, _ = copies_of(Client(STORED, error=pulsar.TopicNotFound()))
-    assert not copies.can_have(version)
-
-
-def test_a_schema_of_keys_and_values_is_refused_before_the_client_ends_the_process_over_it() -> None:
-    client = Client(STORED)
-    copies, _ = copies_of(client)
-    assert not copies.can_have(3)
-    assert copies.fence([3]) == EntryPosition(-1, -1)
-    assert not client.sent
 
 
 def test_what_the_client_cannot_make_a_copy_of_stays_with_its_reason() -> None:

@@ -32,8 +32,8 @@ MOVING, PAUSED = (
 class Broker(Client):
     """Notes what is asked of it, in order; refuses the journal's consumer, so that a session ends behind its fence."""
 
-    def __init__(self, answer: Any = STORED, view: View = MOVING) -> None:
-        super().__init__(answer)
+    def __init__(self, answer: Any = STORED, view: View = MOVING, error: Exception | None = None) -> None:
+        super().__init__(answer, error=error)
         self.clock, self.rng, self.hooks, self.hold_ms = ManualClock(NOW_MS), system_random(), Hooks(()), 0
         self.client = self.admin = self.topics = self.inspector = self.dialer = self
         self.plan, self.view, self.asked = PLAN, view, list[str]()
@@ -77,33 +77,23 @@ def session_of(broker: Any, versions: set[int] | None = None) -> MoveSession:
     return MoveSession(mover, None)
 
 
-def test_it_leads_once_it_has_the_lease_and_does_nothing_before_its_fence_is_stored() -> None:
-    broker = Broker()
-    with pytest.raises(pulsar.ConnectError):
+@pytest.mark.parametrize(
+    ("given", "error", "asked"),
+    [
+        ({}, pulsar.ConnectError, ["lease", "led", "fence", "journal", "given back"]),
+        ({"error": pulsar.ProducerBusy()}, LeaseHeld, ["lease"]),
+        ({"answer": NOWHERE}, SessionFailed, ["lease", "led", "fence", "given back"]),
+        ({"view": PAUSED}, pulsar.ConnectError, ["lease", "led", "journal", "given back"]),
+    ],
+    ids=["with the lease", "without it", "without a fence", "nothing is to be moved"],
+)
+def test_it_leads_once_it_has_the_lease_and_does_nothing_before_its_fence_is_stored(
+    given: dict[str, Any], error: type[Exception], asked: list[str]
+) -> None:
+    broker = Broker(**given)
+    with pytest.raises(error):
         session_of(broker).run()
-    assert broker.asked == ["lease", "led", "fence", "journal", "given back"]
-
-
-def test_without_the_lease_it_neither_leads_nor_fences() -> None:
-    broker = Broker()
-    broker.error = pulsar.ProducerBusy()
-    with pytest.raises(LeaseHeld):
-        session_of(broker).run()
-    assert broker.asked == ["lease"]
-
-
-def test_a_fence_that_is_not_stored_ends_it_before_the_journal_is_touched() -> None:
-    broker = Broker(NOWHERE)
-    with pytest.raises(SessionFailed, match="the fence was not stored"):
-        session_of(broker).run()
-    assert broker.asked == ["lease", "led", "fence", "given back"]
-
-
-def test_where_nothing_is_to_be_lifted_it_leads_and_fences_nothing() -> None:
-    broker = Broker(view=PAUSED)
-    with pytest.raises(pulsar.ConnectError):
-        session_of(broker).run()
-    assert broker.asked == ["lease", "led", "journal", "given back"]
+    assert broker.asked == asked
 
 
 def test_each_schema_version_that_was_met_has_a_fence_beside_that_of_none() -> None:

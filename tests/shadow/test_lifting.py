@@ -16,7 +16,14 @@ from timewheel.client.positions import EntryPosition
 from timewheel.core.durations import DAY_MS, HOUR_MS, MINUTE_MS
 from timewheel.core.envelope import Envelope
 from timewheel.core.plan import Tiered
-from timewheel.shadow.machine.move_decider import EARLIER_TICKS, MoveDecider, MoveDecision, fence_number, moved_from
+from timewheel.shadow.machine.move_decider import (
+    EARLIER_TICKS,
+    LARGEST_BYTES,
+    MoveDecider,
+    MoveDecision,
+    fence_number,
+    moved_from,
+)
 
 NOW_MS = 1_800_000_000_000
 PLAN = shadow_of(Tiered(window_ms=DAY_MS, tiers_ms=(DAY_MS, 5 * DAY_MS)), max_delay_ms=30 * DAY_MS)
@@ -74,6 +81,9 @@ TIMER = Envelope("order-7", NOW_MS + 10 * DAY_MS, NOW_MS, hops=2)
         ({"properties": TIMER.properties()}, MoveDecision.MOVE),
         ({"properties": {**TIMER.properties(), "tw-for": "billing"}}, MoveDecision.UNREADABLE),
         ({"is_encrypted": True, "deliver_at_ms": NOW_MS}, MoveDecision.NEAR),
+        ({"payload_bytes": LARGEST_BYTES}, MoveDecision.MOVE),
+        ({"payload_bytes": LARGEST_BYTES + 1}, MoveDecision.LARGE),
+        ({"uncompressed_bytes": LARGEST_BYTES + 1}, MoveDecision.LARGE),
     ],
 )
 def test_what_becomes_of_an_entry(facts: dict[str, Any], decision: MoveDecision) -> None:

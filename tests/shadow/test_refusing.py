@@ -22,7 +22,7 @@ from timewheel.broker.admin.policies import (
     DelayedDelivery,
     Policy,
 )
-from timewheel.broker.admin.stats import CursorStats, InternalStats, ProducerStats, is_users
+from timewheel.broker.admin.stats import CursorStats, InternalStats, ProducerStats
 from timewheel.client.positions import EntryPosition
 from timewheel.core.durations import DAY_MS, HOUR_MS, MINUTE_MS
 from timewheel.core.plan import Plan, Tiered
@@ -118,48 +118,34 @@ EVICTING = BacklogQuota(limit_bytes=10**9, action="consumer_backlog_eviction")
 CASES: list[tuple[str, Change]] = [
     ("plan-without-intake", of_plan(intake=False)),
     ("topic-of-timewheel", lambda facts: replace(facts, plan=_named(facts.plan, TOPIC + ".tw.tier-12h"))),
-    ("partitions-differ", of_plan(partitions=3)),
-    ("subscription-in-order", subscriptions(s="Exclusive")),
-    ("subscription-in-order", subscriptions(s="Failover")),
-    ("subscription-unused", subscriptions(s="None")),
+    ("partitions-differ", of_plan(partitions=3)), ("subscription-in-order", subscriptions(s="Exclusive")),
+    ("subscription-in-order", subscriptions(s="Failover")), ("subscription-unused", subscriptions(s="None")),
     ("subscription-by-key", subscriptions(s="Key_Shared")),
     ("subscriptions-differ", subscriptions(s="Shared", other="Shared")),
-    ("subscriptions-differ", of_plan(subscriptions=("s", "t"))),
-    ("topic-ended", parts("Terminated")),
+    ("subscriptions-differ", of_plan(subscriptions=("s", "t"))), ("topic-ended", parts("Terminated")),
     ("topic-replicated", lambda facts: replace(facts, replicated_to=("one", "two"))),
     ("topic-replicated", place(clusters=("one", "two"))),
     ("topic-compacted", lambda facts: replace(facts, compaction_bytes=1_000)),
     ("topic-compacted", parts("LedgerOpened", COMPACTION_CURSOR)),
-    ("ttl-below-delays", own((MESSAGE_TTL_S, 20 * 86_400))),
-    ("ttl-below-stay", own((MESSAGE_TTL_S, 60))),
+    ("ttl-below-delays", own((MESSAGE_TTL_S, 20 * 86_400))), ("ttl-below-stay", own((MESSAGE_TTL_S, 60))),
     ("delay-bound", own((DELAYED_DELIVERY, DelayedDelivery(active=True, max_delay_ms=HOUR_MS)))),
     ("producers-bounded", lambda facts: settings(maxProducersPerTopic="4")(subscriptions(3, s="Shared")(facts))),
     ("producers-bounded", place(max_producers_per_topic=1)),
     ("consumers-bounded", settings(maxConsumersPerSubscription="1")),
-    ("consumers-bounded", place(max_consumers_per_topic=2)),
-    ("still-over-limit", lambda facts: facts),
-    ("some-stay", lambda facts: facts),
-    ("policies-set", own((SIZE_QUOTA, None))),
+    ("consumers-bounded", place(max_consumers_per_topic=2)), ("still-over-limit", lambda facts: facts),
+    ("some-stay", lambda facts: facts), ("policies-set", own((SIZE_QUOTA, None))),
     ("deduplication-begins", undeduplicated("Pulsar-CPP-v3.7.0", "Pulsar-Java-v4.0.7")),
     ("deduplication-begins", lambda facts: own((DEDUPLICATION, False))(producers("Pulsar-CPP-v4.2.0")(facts))),
-    ("not-seen", unread(Source.TOPICS)),
-    ("not-seen", unread(Source.POLICIES)),
+    ("not-seen", unread(Source.TOPICS)), ("not-seen", unread(Source.POLICIES)),
     ("not-seen-of-broker", unread(Source.SETTINGS)),
     ("delays-off", own((DELAYED_DELIVERY, DelayedDelivery(active=False)))),
     ("quota-drops", own((SIZE_QUOTA, EVICTING))),
     ("subscription-expiry", place(subscription_expiration_time_minutes=5)),
-]
+]  # fmt: skip
 EXCESS = Excess(
-    topic=TOPIC,
-    subscription="s",
-    gaps=1_702,
-    gaps_after=1_297,
-    limit=1_000,
-    cure=None,
-    shortest_ms=15 * MINUTE_MS,
-    stays=3_000,
-    pending=4_000,
-)
+    topic=TOPIC, subscription="s", gaps=1_702, gaps_after=1_297, limit=1_000, cure=None, shortest_ms=15 * MINUTE_MS,
+    stays=3_000, pending=4_000,
+)  # fmt: skip
 OF_DOCTOR = {"delays-off", "quota-drops", "subscription-expiry"}
 
 
@@ -243,16 +229,15 @@ def test_every_source_has_a_right() -> None:
     assert all(right_to(source).startswith("a ") for source in Source)
 
 
-@pytest.mark.parametrize(("name", "is_so"), [("billing", True), ("pulsar.dedup", False), ("__compaction", False)])
-def test_the_brokers_own_cursors_are_none_of_a_user(name: str, *, is_so: bool) -> None:
-    assert is_users(name) is is_so
-
-
-def test_cursors_of_readers_do_not_count() -> None:
+def test_cursors_of_readers_and_of_the_broker_do_not_count() -> None:
     stats = stats_of(
-        subscriptions={"s": subscription("Shared"), "look": replace(subscription("Exclusive"), is_durable=False)}
+        subscriptions={
+            "s": subscription("Shared"),
+            "look": replace(subscription("Exclusive"), is_durable=False),
+            **dict.fromkeys(("pulsar.dedup", COMPACTION_CURSOR), subscription("Exclusive")),
+        }
     )
-    assert set(cursors_in(internals("LedgerOpened", "look", "pulsar.dedup"), stats)) == {"s"}
+    assert set(cursors_in(internals("LedgerOpened", "look", "pulsar.dedup", COMPACTION_CURSOR), stats)) == {"s"}
 
 
 @given(plans("tiered", "wheel"), st.data())

@@ -31,36 +31,21 @@ from timewheel.shadow.overview import (
 NOW_MS = 1_767_225_600_000
 PLAN = plan_of(Tiered(window_ms=HOUR_MS, tiers_ms=(HOUR_MS,)), relay="service", intake=True)
 SOUND = PartitionOverview(
-    topic=f"{DUE_TOPIC}-partition-0",
-    phase=Phase.SHADOWING,
-    mover="/10.0.0.1:4711",
-    relay="0a1b2c3d-relay-1",
-    caught_up_ms=NOW_MS - HOUR_MS,
-    lag=Lag(copies=1_000, p50_ms=20, p99_ms=300),
-    intake=Queue(entries=0, oldest_ms=None),
-    copies=Queue(entries=3, oldest_ms=100),
-    journal=Queue(entries=700, oldest_ms=HOUR_MS),
-    pinned_by="billing",
+    topic=f"{DUE_TOPIC}-partition-0", phase=Phase.SHADOWING, mover="/10.0.0.1:4711", relay="0a1b2c3d-relay-1",
+    caught_up_ms=NOW_MS - HOUR_MS, lag=Lag(copies=1_000, p50_ms=20, p99_ms=300),
+    intake=Queue(entries=0, oldest_ms=None), copies=Queue(entries=3, oldest_ms=100),
+    journal=Queue(entries=700, oldest_ms=HOUR_MS), pinned_by="billing",
     subscriptions=(SubscriptionOverview(name="billing", type="Shared", pending=9, gaps=8, delayed=9, stale_entries=0),),
-    sampled=9,
-    left=0,
-)
+    sampled=9, left=0,
+)  # fmt: skip
 
 
 def overview(state: State = State.SHADOWING, refusal: str = "", holding: int = 70, **changes: Any) -> ShadowOverview:
     return ShadowOverview(
-        plan=PLAN,
-        at_ms=NOW_MS,
-        desired=DesiredState(state, NOW_MS - DAY_MS),
-        refusal=refusal,
-        far_ms=HOUR_MS + 5 * MINUTE_MS,
-        gap_limit=10_000,
-        parts=(replace(SOUND, **changes),),
-        holding={"tier": holding} if holding else {},
-        dead_letters=0,
-        writes=5.5,
-        unread=(),
-    )
+        plan=PLAN, at_ms=NOW_MS, desired=DesiredState(state, NOW_MS - DAY_MS), refusal=refusal,
+        far_ms=HOUR_MS + 5 * MINUTE_MS, gap_limit=10_000, parts=(replace(SOUND, **changes),),
+        holding={"tier": holding} if holding else {}, dead_letters=0, writes=5.5, unread=(),
+    )  # fmt: skip
 
 
 def one_subscription(**changes: Any) -> dict[str, Any]:

@@ -18,11 +18,8 @@ def nudged(dues_ms: list[int]) -> Nudges:
     return nudges_of
 
 
-def test_none_is_wanted_for_fewer() -> None:
-    assert nudged([NOW_MS + 10**8] * (FIRST_NUDGE - 1)).wanted(NOW_MS) is None
-
-
 def test_the_first_comes_early_and_the_others_after_so_many() -> None:
+    assert nudged([NOW_MS + 10**8] * (FIRST_NUDGE - 1)).wanted(NOW_MS) is None
     nudges_of = nudged([NOW_MS + 10**8] * FIRST_NUDGE)
     assert nudges_of.wanted(NOW_MS) is not None
     for _ in range(NUDGE_EVERY - 1):

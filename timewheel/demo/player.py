@@ -298,15 +298,10 @@ def _done(journal: Journal, recorded: RecordingClient) -> Done:
             hops += timer_hops
     times = os.times()
     return Done(
-        entries=[*entries, *strangers.values()],
-        lateness_ms=sorted(lateness_ms),
-        hops=hops,
-        redelivered_due=business.redelivered,
-        redelivered_holding=recorded.redelivered_in_holding,
-        cpu_s=times.user + times.system,
-        errors=(journal.failed, journal.last_error),
-        events=dict(journal.events),
-    )
+        entries=[*entries, *strangers.values()], lateness_ms=sorted(lateness_ms), hops=hops,
+        redelivered_due=business.redelivered, redelivered_holding=recorded.redelivered_in_holding,
+        cpu_s=times.user + times.system, errors=(journal.failed, journal.last_error), events=dict(journal.events),
+    )  # fmt: skip
 
 
 def _fill_deliveries(business: Deliveries, entry_of: Callable[[str], Entry]) -> None:

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any, Self
 
 from timewheel.broker.admin.client import AdminClient
@@ -55,28 +56,21 @@ class DemoFailed(TimewheelError, RuntimeError):
     """The run could not be completed; no verdict."""
 
 
+@dataclass(eq=False)
 class Stage:
     """The running broker with everything that acts on it."""
 
-    def __init__(
-        self,
-        settings: Settings,
-        screen: PlainScreen,
-        crew: Players,
-        admin: AdminClient,
-        facts: BrokerFacts,
-        workers: ThreadPoolExecutor,
-        then_s: float,
-    ) -> None:
-        self._settings = settings
-        self._screen = screen
-        self._crew = crew
-        self._admin = admin
-        self._facts = facts
+    _settings: Settings
+    _screen: PlainScreen
+    _crew: Players
+    _admin: AdminClient
+    _facts: BrokerFacts
+    _workers: ThreadPoolExecutor
+    _then_s: float
+
+    def __post_init__(self) -> None:
         self._gauges: dict[SchemeName, Gauge] = {}
-        self._sampler = Sampler(admin, settings.day_ms // SAMPLES_PER_DAY)
-        self._workers = workers
-        self._then_s = then_s
+        self._sampler = Sampler(self._admin, self._settings.day_ms // SAMPLES_PER_DAY)
         self._began_ms = now_ms()
         self._unloaded_ms = 0
         self._unloads_ms: dict[SchemeName, int] = {}

@@ -17,19 +17,9 @@ LABELS: dict[SchemeName, str] = {
 }
 
 HEADER = (
-    "scheme",
-    "gaps: due",
-    "law",
-    "held",
-    "index kB",
-    "written",
-    "hops",
-    "redelivered",
-    "twice",
-    "lost",
-    "early",
+    "scheme", "gaps: due", "law", "held", "index kB", "written", "hops", "redelivered", "twice", "lost", "early",
     "late p50/p99/max",
-)
+)  # fmt: skip
 NOT_APPLICABLE = "-"
 SECOND_MS = 1_000
 

@@ -209,23 +209,14 @@ class Relay:
             None if cancellation_log is None else CancellationCompactor(client, cancellation_log, self._clock, emitting)
         )
         self._tools = Tools(
-            client=client,
-            router=Router(plan),
-            names=Names(plan),
-            relay_id=self.relay_id,
-            clock=self._clock,
-            rng=rng or system_random(),
-            hooks=emitting,
-            alarms=Alarms(emitting, self._clock),
-            max_in_flight=max_in_flight,
-            send_timeout_ms=send_timeout_ms,
-            lease_idle_ms=lease_idle_ms,
+            client=client, router=Router(plan), names=Names(plan), relay_id=self.relay_id, clock=self._clock,
+            rng=rng or system_random(), hooks=emitting, alarms=Alarms(emitting, self._clock),
+            max_in_flight=max_in_flight, send_timeout_ms=send_timeout_ms, lease_idle_ms=lease_idle_ms,
             hop_linger_ms=default_linger_ms(plan.guard_ms) if hop_linger_ms is None else hop_linger_ms,
             memory=Memory(memory_bytes),
-            is_cancelled=None if cancellation_log is None else cancellation_log.table.is_cancelled,
-            gate=gate,
+            is_cancelled=None if cancellation_log is None else cancellation_log.table.is_cancelled, gate=gate,
             drains_from_ms=drains_from_ms,
-        )
+        )  # fmt: skip
         self._workers: PartitionWorkers | None = None
         self._former = None
         if former_topics is not None:
@@ -414,14 +405,9 @@ def _status_of(partition: Partition, alive_since_ms: int) -> PartitionStatus:
     handle = partition.handle
     moving = None if handle.state in AT_REST else partition.moving
     return PartitionStatus(
-        topic=partition.source.name,
-        state=handle.state,
-        connected=handle.connected,
-        alive=_is_alive(handle, alive_since_ms),
-        head_release_ms=handle.head_release_ms,
-        newest_release_ms=None if moving is None else moving.newest_release_ms,
-        in_flight=handle.in_flight,
+        topic=partition.source.name, state=handle.state, connected=handle.connected,
+        alive=_is_alive(handle, alive_since_ms), head_release_ms=handle.head_release_ms,
+        newest_release_ms=None if moving is None else moving.newest_release_ms, in_flight=handle.in_flight,
         in_flight_bytes=0 if moving is None or handle.consumer is None else moving.in_flight_bytes,
-        **asdict(handle.counts),
-        reason=handle.reason,
-    )
+        **asdict(handle.counts), reason=handle.reason,
+    )  # fmt: skip

@@ -7,6 +7,7 @@ import json
 import threading
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import KW_ONLY, InitVar, dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -128,6 +129,7 @@ LOOK_MS = 1_000
 between two checks of readiness, each of which holds off the watchdog."""
 
 
+@dataclass(eq=False)
 class Reloading:
     """Watches plan files in a thread of its own: added plans begin, removed plans drain and end, changed plans do both.
 
@@ -147,28 +149,20 @@ class Reloading:
         hooks: Receive events; None logs them.
     """
 
-    def __init__(
-        self,
-        registry: RelayRegistry,
-        files: PlanFiles,
-        first: PlanTexts,
-        make: Callable[[Plan], RelayLike],
-        *,
-        waiting: Callable[[Plan], int | None] = lambda _: None,
-        settle: Callable[[], None] = lambda: None,
-        drain_ms: int,
-        clock: Clock | None = None,
-        hooks: tuple[Hook, ...] | None = None,
-    ) -> None:
-        self._registry = registry
-        self._files = files
-        self._make = make
-        self._waiting = waiting
-        self._settle = settle
-        self._drain_ms = drain_ms
-        self._clock = clock or SystemClock()
+    registry: RelayRegistry
+    files: PlanFiles
+    first: InitVar[PlanTexts]
+    make: Callable[[Plan], RelayLike]
+    _: KW_ONLY
+    drain_ms: int
+    waiting: Callable[[Plan], int | None] = lambda _: None
+    settle: Callable[[], None] = lambda: None
+    clock: Clock = field(default_factory=SystemClock)
+    hooks: InitVar[tuple[Hook, ...] | None] = None
+
+    def __post_init__(self, first: PlanTexts, hooks: tuple[Hook, ...] | None) -> None:
         self._hooks = Hooks(hooks)
-        self._wanted = registry.plans
+        self._wanted = self.registry.plans
         self._taken = self._seen = first
         self._refused = ""
         self._asked = False
@@ -201,7 +195,7 @@ class Reloading:
                 self._refuse(repr(error))
             with self._changed:
                 if not self._ending:
-                    self._clock.wait(self._changed, LOOK_MS)
+                    self.clock.wait(self._changed, LOOK_MS)
 
     def inspect(self) -> None:
         """Read the files once, and apply their changes."""
@@ -209,14 +203,14 @@ class Reloading:
         if asked:
             self._refused = ""
         self._take_up(at_once=asked)
-        changes = plan_changes(self._registry.plans, self._wanted)
+        changes = plan_changes(self.registry.plans, self._wanted)
         if changes.begins or changes.ends:
             self._carry_out(changes)
 
     def _take_up(self, *, at_once: bool) -> None:
         """Adopt the plans in the files, if they are new, complete and possible."""
         try:
-            texts = self._files.read()
+            texts = self.files.read()
             settled, self._seen = at_once or texts == self._seen, texts
             if texts == self._taken:
                 self._refused = ""
@@ -229,7 +223,7 @@ class Reloading:
         changes = plan_changes(self._wanted, plans)
         for plan in changes.begins:
             try:
-                self._make(plan).check()
+                self.make(plan).check()
             except Exception as error:  # noqa: BLE001 - a topic is missing, or no broker answers: all goes on as it is
                 self._refuse(f"{plan.due_topic}: {error}")
                 return
@@ -249,24 +243,24 @@ class Reloading:
             self._hooks.emit(RelayPlansRefused(reason=reason))
 
     def _carry_out(self, changes: PlanChanges) -> None:
-        self._registry.missing = changes.begins
-        leaving = [relay for plan in changes.ends if (relay := self._registry.leave(plan)) is not None]
-        stop_all(leaving, self._drain_ms)
+        self.registry.missing = changes.begins
+        leaving = [relay for plan in changes.ends if (relay := self.registry.leave(plan)) is not None]
+        stop_all(leaving, self.drain_ms)
         for plan in changes.removed:
-            self._hooks.emit(RelayPlanDropped(due_topic=plan.due_topic, waiting=self._waiting(plan)))
+            self._hooks.emit(RelayPlanDropped(due_topic=plan.due_topic, waiting=self.waiting(plan)))
         for old, new in changes.changed:
             if old.needs_relay and (held := Names(old).holding_namespace) not in Names(new).namespaces:
                 self._hooks.emit(
-                    RelayNamespaceDropped(due_topic=old.due_topic, namespace=held, waiting=self._waiting(old))
+                    RelayNamespaceDropped(due_topic=old.due_topic, namespace=held, waiting=self.waiting(old))
                 )
         for plan in changes.begins:
             if self._ending:
                 return
             self._begin(plan)
-        self._settle()
+        self.settle()
 
     def _begin(self, plan: Plan) -> None:
-        relay = self._make(plan)
+        relay = self.make(plan)
         try:
             relay.start()
         except Exception as error:  # noqa: BLE001 - it is tried again; others go on meanwhile
@@ -276,8 +270,8 @@ class Reloading:
                 self._hooks.emit(RelayPlanNotStarted(due_topic=plan.due_topic, reason=str(error) or repr(error)))
             return
         self._reported_not_started -= {plan.due_topic}
-        self._registry.enter(relay)
-        self._registry.missing = tuple(other for other in self._registry.missing if other != plan)
+        self.registry.enter(relay)
+        self.registry.missing = tuple(other for other in self.registry.missing if other != plan)
 
 
 def _names(plans: Iterable[Plan]) -> str:
@@ -288,6 +282,7 @@ WATCHDOG_MS = 30_000
 """Time that the process lives on after a partition is known to be stuck, or all threads have stopped."""
 
 
+@dataclass(eq=False)
 class Service:
     """Runs relays until it is asked to end.
 
@@ -302,28 +297,20 @@ class Service:
         clock: Source of time.
     """
 
-    def __init__(
-        self,
-        relays: Sequence[RelayLike],
-        *,
-        drain_ms: int = DRAIN_MS,
-        address: tuple[str, int] | None = None,
-        pages: Mapping[str, Page] | None = None,
-        ready_file: Path | None = None,
-        watchdog_ms: int = WATCHDOG_MS,
-        report_well: Callable[[], None] = lambda: None,
-        clock: Clock | None = None,
-    ) -> None:
+    relays: InitVar[Sequence[RelayLike]]
+    _: KW_ONLY
+    drain_ms: int = DRAIN_MS
+    address: tuple[str, int] | None = None
+    pages: Mapping[str, Page] = field(default_factory=dict)
+    ready_file: Path | None = None
+    watchdog_ms: int = WATCHDOG_MS
+    report_well: Callable[[], None] = lambda: None
+    clock: Clock = field(default_factory=SystemClock)
+
+    def __post_init__(self, relays: Sequence[RelayLike]) -> None:
         self.registry = RelayRegistry(relays)
         """The working relays."""
-        self._drain_ms = drain_ms
-        self._address = address
-        self._pages = {**health_pages(self._reported_of_life, self._reported_of_readiness), **(pages or {})}
         self._server: HttpServer | None = None
-        self._ready_file = ready_file
-        self._watchdog_ms = watchdog_ms
-        self._report_well = report_well
-        self._clock = clock or SystemClock()
         self._changed = threading.Condition()
         self._ending = False
         self._held_off_ms: int | None = None
@@ -358,8 +345,8 @@ class Service:
         partitions = (partition for status in self.statuses() for partition in status.partitions)
         stuck = [partition.topic for partition in partitions if not partition.alive]
         held_off_ms = self._held_off_ms
-        silent_ms = 0 if held_off_ms is None else self._clock.monotonic_ms() - held_off_ms
-        live = not stuck and silent_ms < self._watchdog_ms
+        silent_ms = 0 if held_off_ms is None else self.clock.monotonic_ms() - held_off_ms
+        live = not stuck and silent_ms < self.watchdog_ms
         return live, {"live": live, "stuck": stuck, "silent_ms": silent_ms}
 
     def run(self, reloading: Reloading | None = None) -> None:
@@ -372,9 +359,10 @@ class Service:
             TopologyError: Topics of a plan are missing; relays started before it are stopped.
             CannotListen: The address for HTTP is taken, or does not belong to this machine.
         """
-        file = None if self._ready_file is None else ReadyFile(self._ready_file)
-        if self._address is not None:
-            self._server = HttpServer(*self._address, self._pages)
+        file = None if self.ready_file is None else ReadyFile(self.ready_file)
+        if self.address is not None:
+            own_pages = health_pages(self._reported_of_life, self._reported_of_readiness)
+            self._server = HttpServer(*self.address, {**own_pages, **self.pages})
         try:
             # Before the watchdog: without a broker a start lasts as long as the calls of the client, which end.
             for relay in self.registry.relays:
@@ -388,7 +376,7 @@ class Service:
                 file.show(ready=False)
             if reloading is not None:
                 reloading.stop()
-            stop_all(self.registry.relays, self._drain_ms)
+            stop_all(self.registry.relays, self.drain_ms)
             if self._server is not None:
                 self._server.close()
 
@@ -405,13 +393,13 @@ class Service:
                     file.show(ready=self.registry.ready)
                 if self.registry.alive:
                     self._hold_off()
-                    self._held_off_ms = self._clock.monotonic_ms()
-                    self._report_well()
+                    self._held_off_ms = self.clock.monotonic_ms()
+                    self.report_well()
                 with self._changed:
                     if not self._ending:
-                        self._clock.wait(self._changed, LOOK_MS)
+                        self.clock.wait(self._changed, LOOK_MS)
         finally:
             faulthandler.cancel_dump_traceback_later()
 
     def _hold_off(self) -> None:
-        faulthandler.dump_traceback_later(self._watchdog_ms / 1000, exit=True)
+        faulthandler.dump_traceback_later(self.watchdog_ms / 1000, exit=True)

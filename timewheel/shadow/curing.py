@@ -73,11 +73,7 @@ class Excess:
 
     def cure_in(self, target: str, reached_by: Sequence[str] = ()) -> str:
         """Return the command that corrects the plan, with the lines that it writes; empty: no window would be short
-        enough.
-
-        Args:
-            target: Name of the plan as the user typed it.
-            reached_by: Options by which a command reaches the cluster.
+        enough. ``target`` is the plan's name as the user typed it, ``reached_by`` the options that reach the cluster.
         """
         if self.cure is None or not isinstance(self.cure.scheme, Tiered):
             return ""
@@ -96,11 +92,8 @@ def lines_of(plan: Plan) -> str:
 
 def with_window(plan: Plan, window_ms: int) -> Plan:
     """Return a plan's next revision with another window, over tiers that begin with it; its longer tiers stay. If the
-    plan has the same window and tiers already, return the plan itself.
-
-    Args:
-        plan: A plan that holds in relays.
-        window_ms: At least a minute, and at least the plan's guard.
+    plan has the same window and tiers already, return the plan itself. The plan holds in relays, and the window is at
+    least a minute and its guard.
 
     Raises:
         PlanError: The plan's rules forbid it.
@@ -142,13 +135,8 @@ def _with_each_window(plan: Plan) -> list[Plan]:
 
 def curing(plan: Plan, limit: int, max_after: Callable[[int], int]) -> Plan | None:
     """Return the plan, or the plan with the longest shorter window, that leaves room below the limit or is below it at
-    all.
-
-    Args:
-        plan: A plan that holds in relays.
-        limit: The broker's limit.
-        max_after: Returns the gaps of the worst subscription once all entries with at least this remaining time are
-            moved.
+    all. ``max_after`` returns the gaps of the worst subscription once all entries with at least this remaining time
+    are moved.
     """
     every = [(one, max_after(far_ms(one))) for one in (plan, *windows(plan))]
     for share in SHARES:
@@ -161,32 +149,18 @@ def curing(plan: Plan, limit: int, max_after: Callable[[int], int]) -> Plan | No
 def first_plan(topic: str, subscriptions: Sequence[str], partitions: int, tick_ms: int) -> Plan:
     """Build a shadow's plan for a topic without a plan, before its delays are known: it accepts any of them.
 
-    Args:
-        topic: Full name.
-        subscriptions: All its subscriptions.
-        partitions: Its number of partitions; 0: it is not partitioned.
-        tick_ms: The broker's tick.
+    The plan needs all subscriptions of the topic, its partitions (0: it is not partitioned) and the broker's tick.
     """
     return Plan(
-        due_topic=topic,
-        subscriptions=tuple(subscriptions),
-        partitions=partitions,
-        tick_ms=tick_ms,
-        max_delay_ms=MAX_DURATION_MS,
-        scheme=Tiered(window_ms=FIRST_WINDOW_MS, tiers_ms=(FIRST_WINDOW_MS,)),
-        relay="service",
-        readers="any",
-        intake=True,
-    )
+        due_topic=topic, subscriptions=tuple(subscriptions), partitions=partitions, tick_ms=tick_ms,
+        max_delay_ms=MAX_DURATION_MS, scheme=Tiered(window_ms=FIRST_WINDOW_MS, tiers_ms=(FIRST_WINDOW_MS,)),
+        relay="service", readers="any", intake=True,
+    )  # fmt: skip
 
 
 def fitted(plan: Plan, window_ms: int, longest_ms: int) -> Plan:
-    """Return a first plan with the chosen window, for the delays of its topic.
-
-    Args:
-        plan: A plan of `first_plan`.
-        window_ms: At least a minute, and at least the plan's guard.
-        longest_ms: The longest delay.
+    """Return a plan of `first_plan` with the chosen window, which is at least a minute and the plan's guard, for the
+    delays of its topic.
     """
     reach_ms = round_duration(max(longest_ms, 2 * (window_ms + plan.guard_ms)))
     bare = replace(plan, max_delay_ms=reach_ms, scheme=Native(), intake=False)

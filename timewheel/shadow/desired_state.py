@@ -69,17 +69,10 @@ def desired_in(properties: Mapping[str, str]) -> DesiredState:
 
 
 def desired_for(admin: AdminClient, plan: Plan, state: State, *, now_ms: int, before: State | None = None) -> State:
-    """Store a desired state from now on; a state that is stored already keeps its time.
+    """Store a desired state from ``now_ms`` on, UTC milliseconds; a state that is stored already keeps its time.
 
-    Args:
-        admin: Its role administers the tenant.
-        plan: Its journal must exist.
-        state: The desired state.
-        now_ms: UTC milliseconds.
-        before: The stored state, if it was read just before; None: it is read.
-
-    Returns:
-        The state that was stored before.
+    Return the state that was stored before; ``before`` is that state, if it was read just now. The role of ``admin``
+    administers the tenant.
 
     Raises:
         AdminMissing: There is no journal.

@@ -88,13 +88,9 @@ def waiting_timers(admin: AdminClient, plan: Plan) -> str:
 
 
 def amount_words(found: Mapping[str, Amount | None], entrances: Collection[str]) -> str:
-    """Describe timers by topic: "300 timers"; "about 416 timers" while some are in an intake or a journal.
-
-    Topics are read one after the other: a timer that moves on meanwhile counts at two places, or at none.
-
-    Args:
-        found: The timers of each topic; None: some entries could not be read.
-        entrances: Topics that a relay empties at once.
+    """Describe timers by topic: "300 timers"; "about 416 timers" while some are in an entrance, which a relay empties
+    at once: topics are read one after the other, and a timer that moves on meanwhile counts at two places, or at none.
+    None: some entries could not be read.
     """
     known = {name: amount for name, amount in found.items() if amount is not None}
     if len(known) < len(found):

@@ -363,16 +363,9 @@ def overview_of(
     sample: int = SAMPLE,
     arrived_ms: int = ARRIVED_MS,
 ) -> ShadowOverview:
-    """Inspect a plan's shadow.
-
-    Args:
-        admin: Admin client of any broker.
-        dialer: Dialer of the binary protocol, by which entries are read.
-        plan: A plan with an intake.
-        target: Name of the plan as the user typed it.
-        reached_by: Options by which a command reaches the cluster.
-        sample: Entries of each partition that are searched for entries that were not moved.
-        arrived_ms: See `timewheel.shadow.machine.survey_counters.ARRIVED_MS`.
+    """Inspect the shadow of a plan with an intake; ``sample`` entries of each partition are searched for entries that
+    were not moved, if they did not arrive within ``arrived_ms``. ``target`` and ``reached_by`` are those of
+    `ShadowOverview`.
 
     Raises:
         AdminMissing: There is no journal.
@@ -400,23 +393,16 @@ def overview_of(
     letters = look.stats(partition_topic(Names(plan).dead_letter, 0))
     dead = None if letters is None else letters.subscriptions.get(DEAD_LETTER_SUBSCRIPTION)
     return ShadowOverview(
-        plan=plan,
-        at_ms=look.at_ms,
-        desired=desired,
-        refusal=refusal_of(plan, stats, target),
-        far_ms=look.move_decider.far_ms,
-        gap_limit=gap_limit,
+        plan=plan, at_ms=look.at_ms, desired=desired, refusal=refusal_of(plan, stats, target),
+        far_ms=look.move_decider.far_ms, gap_limit=gap_limit,
         excess=read_topic(admin, dialer, plan, target=target).survey(plan).excess if is_over else None,
-        target=target,
-        reached_by=reached_by,
-        parts=tuple(parts),
+        target=target, reached_by=reached_by, parts=tuple(parts),
         holding={topic.name: entries for topic, entries in holding.items()},
         former={topic.name: entries for topic, entries in former.items()},
         timers=timers_held(admin, plan, (topic for topic, _ in held)),
         dead_letters=None if dead is None else dead.backlog,
-        writes=writes_of(plan, look.at_ms, remaining_ms) if remaining_ms else None,
-        unread=look.asking.unread,
-    )
+        writes=writes_of(plan, look.at_ms, remaining_ms) if remaining_ms else None, unread=look.asking.unread,
+    )  # fmt: skip
 
 
 @dataclass
@@ -459,18 +445,13 @@ class _Look:
         return PartitionOverview(
             topic=native,
             phase=_phase(self.desired.state, is_moved=mover is not None, is_caught_up=caught_up_ms is not None),
-            mover=None if mover is None else mover.address,
-            relay=next(filter(None, names), None),
-            caught_up_ms=caught_up_ms,
-            lag=tail.lag(),
-            intake=self._queue(intake_part, intake, RELAY_SUBSCRIPTION),
-            copies=self._queue(journal_part, copies, RELAY_SUBSCRIPTION),
-            journal=journal,
+            mover=None if mover is None else mover.address, relay=next(filter(None, names), None),
+            caught_up_ms=caught_up_ms, lag=tail.lag(), intake=self._queue(intake_part, intake, RELAY_SUBSCRIPTION),
+            copies=self._queue(journal_part, copies, RELAY_SUBSCRIPTION), journal=journal,
             pinned_by=min(cursors, key=lambda name: cursors[name].mark_delete) if cursors and journal.entries else None,
             subscriptions=tuple(_subscription(name, internal, stats.subscriptions.get(name)) for name in cursors),
-            **self._not_moved(native, internal, stats, tail.originals),
-            begun=tail.begun,
-        )
+            **self._not_moved(native, internal, stats, tail.originals), begun=tail.begun,
+        )  # fmt: skip
 
     def _queue(self, part: str, stats: InternalStats, subscription: str) -> Queue:
         cursor = stats.cursors.get(subscription)

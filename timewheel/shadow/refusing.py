@@ -79,12 +79,8 @@ class Facts:
 
 
 def facts_about(admin: AdminClient, plan: Plan, *, target: str) -> Facts:
-    """Read all facts; refused calls are recorded.
-
-    Args:
-        admin: Its role may see the topic's stats; a role that administers the tenant sees more, a superuser all.
-        plan: Names the topic.
-        target: Name of the plan as the user typed it.
+    """Read all facts; refused calls are recorded. A role that administers the tenant sees more than the stats, a
+    superuser all. ``target`` is the name of the plan as the user typed it.
 
     Raises:
         NoSuchTarget: The topic does not exist.
@@ -262,26 +258,15 @@ def right_to(source: Source) -> str:
 def findings_on(
     facts: Facts, longest_ms: int | None, stays: Mapping[str, int], excess: Excess | None = None
 ) -> tuple[Finding, ...]:
-    """Run all checks; the worst findings come first.
-
-    Args:
-        facts: The facts about the topic.
-        longest_ms: The longest delay that was seen, milliseconds; None: no delay was seen.
-        stays: Entries far from due that stay all the same, by decision.
-        excess: Gaps beyond the limit that would be left; None: there are none.
+    """Run all checks; the worst findings come first. ``longest_ms`` is the longest delay that was seen, ``stays`` the
+    entries far from due that stay all the same, by decision.
     """
     found = [
-        *_of_plan(facts),
-        *_of_subscriptions(facts),
-        *_of_topic(facts),
-        *_of_times(facts, longest_ms),
-        *_of_clients(facts),
-        *_of_excess(facts, excess),
-        *_of_stays(facts, stays),
-        *_of_policies(facts),
+        *_of_plan(facts), *_of_subscriptions(facts), *_of_topic(facts), *_of_times(facts, longest_ms),
+        *_of_clients(facts), *_of_excess(facts, excess), *_of_stays(facts, stays), *_of_policies(facts),
         *(finding for finding in verdict_on(facts.seen).findings if finding.kind in _OF_DOCTOR),
         *map(_of_unread, facts.unread),
-    ]
+    ]  # fmt: skip
     return tuple(sorted(found, key=lambda finding: -finding.severity))
 
 

@@ -145,30 +145,14 @@ class Shadow:
         self._gates: dict[int, AckBeforeRelay] = {}
         self._acked_before = 0
         self._relay_by = partial(
-            Relay,
-            reaching(client),
-            plan,
-            relay_id=self.relay_id,
-            clock=self._clock,
-            rng=self._rng,
-            hooks=hooks,
-            hop_linger_ms=hop_linger_ms,
-            former_topics=former_topics,
-            gate=self._gate,
-        )
+            Relay, reaching(client), plan, relay_id=self.relay_id, clock=self._clock, rng=self._rng, hooks=hooks,
+            hop_linger_ms=hop_linger_ms, former_topics=former_topics, gate=self._gate,
+        )  # fmt: skip
         self._memory_bytes = memory_bytes
         tools = MoverTools(
-            client=client,
-            dialer=dialer,
-            admin=admin,
-            plan=plan,
-            inspector=self._inspector,
-            clock=self._clock,
-            rng=self._rng,
-            hooks=self._hooks,
-            hold_ms=hold_ms,
-            acked_to=self._acked_to,
-        )
+            client=client, dialer=dialer, admin=admin, plan=plan, inspector=self._inspector, clock=self._clock,
+            rng=self._rng, hooks=self._hooks, hold_ms=hold_ms, acked_to=self._acked_to,
+        )  # fmt: skip
         parts = parts_of(plan.due_topic, plan.partitions)
         self._movers = tuple(Mover(tools, part, number) for number, part in enumerate(parts))
         self._threads = [
@@ -279,20 +263,14 @@ class Shadow:
         counts = mover.counts
         lags = sorted(counts.lags_ms)
         return MoverStatus(
-            topic=mover.part,
-            leads=mover.leads,
-            alive=mover.handle.heartbeat_ms > self._clock.monotonic_ms() - STUCK_MS,
-            caught_up=counts.caught_up,
-            moved=counts.moved,
-            deduplicated=counts.deduplicated,
-            acked_again=counts.acked_again,
-            nudges=counts.nudges,
-            failures=counts.failures,
+            topic=mover.part, leads=mover.leads,
+            alive=mover.handle.heartbeat_ms > self._clock.monotonic_ms() - STUCK_MS, caught_up=counts.caught_up,
+            moved=counts.moved, deduplicated=counts.deduplicated, acked_again=counts.acked_again,
+            nudges=counts.nudges, failures=counts.failures,
             decisions={decision.value: counts.decisions[decision] for decision in MoveDecision},
             lag_p50_ms=lags[len(lags) // 2] if lags else None,
-            lag_p99_ms=lags[len(lags) * 99 // 100] if lags else None,
-            reason=mover.reason,
-        )
+            lag_p99_ms=lags[len(lags) * 99 // 100] if lags else None, reason=mover.reason,
+        )  # fmt: skip
 
     def _relay_for(self, desired: DesiredState | None) -> Relay:
         from_ms = desired.since_ms + UNHEARD_MS if desired is not None and drains(desired.state) else None

@@ -163,21 +163,14 @@ def _stored(entry: Entry) -> StoredEntry:
     if entry.batch_size and not is_closed and entry.batch_size * LEAST_BYTES > len(payload):
         raise ValueError(f"a batch of {entry.batch_size} messages in {len(payload)} bytes")
     return StoredEntry(
-        position=entry.position,
-        payload=payload,
-        publish_at_ms=entry.publish_ms,
-        event_at_ms=entry.event_ms,
+        position=entry.position, payload=payload, publish_at_ms=entry.publish_ms, event_at_ms=entry.event_ms,
         deliver_at_ms=entry.deliver_at_ms,
         properties={_text(name): _text(value) for name, value in entry.properties.items()},
-        producer=_text(entry.producer),
-        sequence_id=entry.sequence_id,
+        producer=_text(entry.producer), sequence_id=entry.sequence_id,
         partition_key=None if entry.partition_key is None else _text(entry.partition_key),
-        ordering_key=entry.ordering_key,
-        batch_messages=entry.batch_size or None,
-        null_payload=entry.has_null_value,
-        encrypted=entry.is_encrypted,
-        is_replicated=entry.replicated_from is not None,
-    )
+        ordering_key=entry.ordering_key, batch_messages=entry.batch_size or None, null_payload=entry.has_null_value,
+        encrypted=entry.is_encrypted, is_replicated=entry.replicated_from is not None,
+    )  # fmt: skip
 
 
 def _text(text: str) -> str:
@@ -188,15 +181,8 @@ def _text(text: str) -> str:
 def entries_in(
     dialer: Dialer, part: str, stretch: Stretch, clock: Clock, *, keep_payload: bool = False, quiet_ms: int = QUIET_MS
 ) -> Iterator[list[Entry]]:
-    """Yield the entries of a stretch, in topic order, some at a time; if the topic moves, go on behind the last entry.
-
-    Args:
-        dialer: Knows the cluster.
-        part: Full name of a partition, or of a topic without partitions.
-        stretch: The entries to read.
-        clock: For pauses.
-        keep_payload: Whether entries keep their payloads.
-        quiet_ms: See `QUIET_MS`.
+    """Yield the entries of a stretch of a partition, or of a topic without partitions, in topic order, some at a time;
+    if the topic moves, go on behind the last entry.
 
     Raises:
         BinaryProtocolError: The stretch cannot be read.

@@ -264,20 +264,13 @@ class TopicRead:
         stays = {decision: amount.entries for decision, amount in decisions.items() if decision not in ORDINARY}
         per_s = sum(read.counters.seen for read in reads.values()) * 1_000 / self.took_ms
         return Survey(
-            plan=plan,
-            at_ms=self.at_ms,
-            far_ms=move_decider.far_ms,
-            gap_limit=gap_limit,
-            parts=parts,
-            delays=delays,
+            plan=plan, at_ms=self.at_ms, far_ms=move_decider.far_ms, gap_limit=gap_limit, parts=parts, delays=delays,
             cost=_cost(plan, parts, reads.values(), per_s, self.at_ms) if per_s else None,
-            findings=findings_on(facts, None if delays is None else delays.longest_ms, stays, excess),
-            excess=excess,
-            fitting=fitting,
-            native_per_hour=HOUR_MS * len(reads) * sum(known) / len(known) if known else 0.0,
+            findings=findings_on(facts, None if delays is None else delays.longest_ms, stays, excess), excess=excess,
+            fitting=fitting, native_per_hour=HOUR_MS * len(reads) * sum(known) / len(known) if known else 0.0,
             native_seen_ms=max((read.counters.sent_for_ms for read in reads.values()), default=0),
             gaps_with=gaps_with,
-        )
+        )  # fmt: skip
 
 
 def read_topic(
@@ -289,16 +282,8 @@ def read_topic(
     most: int = DEFAULT_ENTRIES,
     on_progress: ProgressCallback = lambda _done, _total: None,
 ) -> TopicRead:
-    """Read a plan's due topic.
-
-    Args:
-        admin: Admin client of any broker.
-        dialer: Dialer of the binary protocol, by which entries are read.
-        plan: The plan for the topic's shadow.
-        target: Name of the plan as the user typed it.
-        most: Limit of entries that are read in each partition; of a larger partition a sample is read, at even
-            distances.
-        on_progress: Called with the progress.
+    """Read a plan's due topic, by the binary protocol; of a partition with more than ``most`` entries a sample, at even
+    distances. ``target`` is the name of the plan as the user typed it.
 
     Raises:
         NoSuchTarget: The topic does not exist.
@@ -378,16 +363,9 @@ def _excess(
 
     counters, shortest_ms = reads[topic].counters, min(map(far_ms, windows(plan)), default=far_ms(plan))
     return Excess(
-        topic=topic,
-        subscription=worst.name,
-        gaps=worst.gaps,
-        gaps_after=after,
-        limit=limit,
-        cure=cure,
-        shortest_ms=shortest_ms,
-        stays=counters.stays(shortest_ms),
-        pending=counters.stays(1 << 62),
-    )
+        topic=topic, subscription=worst.name, gaps=worst.gaps, gaps_after=after, limit=limit, cure=cure,
+        shortest_ms=shortest_ms, stays=counters.stays(shortest_ms), pending=counters.stays(1 << 62),
+    )  # fmt: skip
 
 
 def _delays(every: Sequence[array[int]]) -> Delays | None:
@@ -414,12 +392,8 @@ def _cost(plan: Plan, parts: Sequence[PartSurvey], reads: Iterable[_Read], per_s
 
 def writes_of(plan: Plan, at_ms: int, remaining_ms: Iterable[int]) -> float:
     """Compute how often a moved timer is written, on average: into the journal, into each hold, back into the due
-    topic. 0: there are no timers, or the plan holds none.
-
-    Args:
-        plan: The plan that holds the timers.
-        at_ms: When they are moved, UTC milliseconds.
-        remaining_ms: Times until they are due.
+    topic. 0: there are no timers, or the plan holds none. They are moved at ``at_ms``, UTC milliseconds, and due in
+    ``remaining_ms``.
     """
     if not plan.needs_relay:
         return 0.0

@@ -181,17 +181,10 @@ def verify(
     arrived_ms: int = ARRIVED_MS,
     on_progress: ProgressCallback = lambda _done, _total: None,
 ) -> Verification:
-    """Verify all partitions.
+    """Verify all partitions of a plan with an intake; suspected timers are checked again after ``again_ms``, and
+    entries that arrived within ``arrived_ms`` may not have been moved yet.
 
     Memory: `BYTES_PER_COPY` for each copy that the journal holds, and the suspected timers.
-
-    Args:
-        admin: Admin client of any broker.
-        dialer: Dialer of the binary protocol, by which entries are read.
-        plan: A plan with an intake, whose topics exist.
-        again_ms: Pause before suspected timers are checked again.
-        arrived_ms: See `timewheel.shadow.machine.survey_counters.ARRIVED_MS`.
-        on_progress: Called with the progress.
 
     Raises:
         AdminError: The broker does not answer, or the topics do not exist.
@@ -242,15 +235,9 @@ class _Look:
             for number in range(self.plan.own_partitions)
         )
         return Verification(
-            plan=self.plan,
-            at_ms=self.at_ms,
-            desired=desired,
-            looks=1,
-            parts=parts,
-            missing=tuple(dict.fromkeys(self.missing)),
-            stuck=tuple(self.stuck.values()),
-            unread=self.asking.unread,
-        )
+            plan=self.plan, at_ms=self.at_ms, desired=desired, looks=1, parts=parts,
+            missing=tuple(dict.fromkeys(self.missing)), stuck=tuple(self.stuck.values()), unread=self.asking.unread,
+        )  # fmt: skip
 
     def _part(self, number: int, desired: DesiredState, is_caught_up: bool) -> PartitionAudit:
         native = self.names.part(self.plan.due_topic, number)
@@ -298,17 +285,11 @@ class _Look:
             told = {one.original for one in troubles}
             troubles += (one for one in left if one.original not in told)
         return PartitionAudit(
-            topic=native,
-            entries=sum(one.entries for one in stretches_of(stats.ledgers, lowest, 1 << 62)),
-            read=read,
-            acked=pending.acked,
-            decisions=dict(pending.decisions.most_common()),
-            is_caught_up=is_caught_up,
-            journal=len(audit),
-            places=audit.places(),
-            troubles=tuple(troubles),
+            topic=native, entries=sum(one.entries for one in stretches_of(stats.ledgers, lowest, 1 << 62)),
+            read=read, acked=pending.acked, decisions=dict(pending.decisions.most_common()),
+            is_caught_up=is_caught_up, journal=len(audit), places=audit.places(), troubles=tuple(troubles),
             memory_bytes=BYTES_PER_COPY * len(audit),
-        )
+        )  # fmt: skip
 
     def _cursors(self, part: str) -> tuple[InternalStats, dict[str, Acked]]:
         stats, internal = self.admin.topics.stats(part), self.admin.topics.internal_stats(part)

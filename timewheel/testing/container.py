@@ -54,7 +54,10 @@ def engine_trouble() -> str | None:
     address = engine_address()
     try:
         if address.startswith("unix://"):
-            _connect(address.removeprefix("unix://"))
+            # Directly first: docker leaks a socket if no server listens.
+            with socket.socket(socket.AF_UNIX) as probe:
+                probe.settimeout(ENGINE_TIMEOUT_S)
+                probe.connect(address.removeprefix("unix://"))
         engine = docker.from_env(
             environment={**os.environ, "DOCKER_HOST": address},
             timeout=ENGINE_TIMEOUT_S,
@@ -73,13 +76,6 @@ def words_of(error: BaseException) -> str:
     """Return the engine's error text, or the reason for its silence, on one line."""
     words = getattr(error, "explanation", None) or str(error) or type(error).__name__
     return " ".join(str(words).split())
-
-
-def _connect(path: str) -> None:
-    """Try the socket directly first: docker leaks a socket if no server listens."""
-    with socket.socket(socket.AF_UNIX) as probe:
-        probe.settimeout(ENGINE_TIMEOUT_S)
-        probe.connect(path)
 
 
 IMAGE = "apachepulsar/pulsar"

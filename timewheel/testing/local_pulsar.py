@@ -305,7 +305,8 @@ class LocalPulsar:
     def _metadata(self) -> tuple[str, ...]:
         """Options for the metadata: in files of its own, or up to 2.10 in a ZooKeeper that the broker starts."""
         folder = str(self.folder / "metadata")
-        if _is_before(self.version, FILES_OF_METADATA_SINCE):
+        line = tuple(int(re.sub(r"\D.*", "", part) or "0") for part in self.version.split(".")[:2])
+        if line < FILES_OF_METADATA_SINCE:
             return ("--zookeeper-dir", folder, "--zookeeper-port", str(self._zookeeper_port))
         return ("--metadata-dir", folder)
 
@@ -342,11 +343,6 @@ class LocalPulsar:
 
 class _RegistrationLoop(Exception):
     """The broker is in the loop described at `LOOP_ATTEMPTS`."""
-
-
-def _is_before(version: str, line: tuple[int, int]) -> bool:
-    major, minor = (int(re.sub(r"\D.*", "", part) or "0") for part in version.split(".")[:2])
-    return (major, minor) < line
 
 
 def _rounds(log: Path, begins: int) -> int:

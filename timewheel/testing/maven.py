@@ -15,21 +15,15 @@ import stat
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import takewhile
 from pathlib import Path
-from typing import IO, TYPE_CHECKING
 
 from timewheel.core.escapes import shell_line
 from timewheel.testing.errors import BrokerUnavailable
 from timewheel.testing.settings import DEFAULT_VERSION, SUPPORTED_VERSIONS
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
-
 
 POLL_S = 0.2
 TIMEOUT_S = 1_800
@@ -227,7 +221,7 @@ def _run_maven(command: list[str], version: str, say: Progress) -> None:
         command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     ) as maven:
         try:
-            for line in _lines(maven.stdout):
+            for line in (read.rstrip("\n") for read in maven.stdout or ()):
                 lines = [*lines[-200:], line]
                 if found := _DOWNLOADED.search(line):
                     jars += 1
@@ -251,12 +245,6 @@ def _what_maven_blames(lines: list[str]) -> str:
     errors = [line.removeprefix("[ERROR]").strip() for line in lines if line.startswith("[ERROR]")] or lines
     blame = list(takewhile(bool, errors)) or errors
     return "\n".join(blame[:ERROR_TAIL_LINES])
-
-
-def _lines(stream: IO[str] | None) -> Iterator[str]:
-    if stream is not None:
-        for line in stream:
-            yield line.rstrip("\n")
 
 
 _QUIET = ("-Xlog:cds=off", "-Xlog:cds+dynamic=off", "-Xlog:class+path=off")

@@ -79,18 +79,12 @@ def pulsar_service(
     choice = broker_choice(os.environ)
     if choice.kind is BrokerKind.GIVEN:
         yield _given(choice, config, progress)
-    elif _in_container(choice):
+    elif choice.kind is BrokerKind.CONTAINER or (choice.kind is BrokerKind.ANY and engine_trouble() is None):
         with PulsarContainer(version, config=config, progress=progress) as container:
             yield container
     else:
         with LocalPulsar(version, config=config, quick_start=quick_start, progress=progress) as local:
             yield local
-
-
-def _in_container(choice: BrokerChoice) -> bool:
-    if choice.kind is BrokerKind.ANY:
-        return engine_trouble() is None
-    return choice.kind is BrokerKind.CONTAINER
 
 
 def _given(choice: BrokerChoice, config: Mapping[str, str] | None, progress: Progress | None) -> GivenBroker:

@@ -81,7 +81,8 @@ class Supervisor:
             if request["do"] == "spawn":
                 self._spawn(request)
             elif request["do"] == "signal":
-                self._signal(request["number"])
+                if self._child is not None and self._child.poll() is None:
+                    os.killpg(self._child.pid, request["number"])
             elif request["do"] == "remove":
                 self._folders.append(request["path"])
         return True
@@ -105,10 +106,6 @@ class Supervisor:
             self._say({"failed": str(error)})
         else:
             self._say({"spawned": self._child.pid})
-
-    def _signal(self, number: int) -> None:
-        if self._child is not None and self._child.poll() is None:
-            os.killpg(self._child.pid, number)
 
     def _reap(self) -> None:
         if self._child is not None and self._child.poll() is not None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import pulsar
 
@@ -22,34 +23,27 @@ LOOK_MS = 60_000
 """Time between two searches; a topic that was empty in two of them is let go."""
 
 
+@dataclass(eq=False)
 class FormerTopicDrainer:
     """A thread that searches, and workers for each search that found new topics.
 
     ``partitions_of`` raises `TopologyError` if the plan's topics cannot take the timers of a topic.
     """
 
-    def __init__(
-        self,
-        look: Callable[[], Sequence[FormerTopic]],
-        partitions_of: Callable[[HoldingTopic], Sequence[Partition]],
-        tools: Tools,
-    ) -> None:
-        self._look = look
-        self._partitions_of = partitions_of
-        self._tools = tools
+    _look: Callable[[], Sequence[FormerTopic]]
+    _partitions_of: Callable[[HoldingTopic], Sequence[Partition]]
+    _tools: Tools
+
+    def __post_init__(self) -> None:
         self._changed = threading.Condition()
         self._stopping = False
         self._answers = True
         self._thread = threading.Thread(target=self._run, name="timewheel-relay-former", daemon=True)
         self._drained_by: dict[str, PartitionWorkers] = {}
-        self._workers_of: tuple[PartitionWorkers, ...] = ()
+        self.workers_of: tuple[PartitionWorkers, ...] = ()
+        """All crews that were made so far and have work; replaced, never changed."""
         self._unreadable: frozenset[str] = frozenset()
         self._empty: set[str] = set()
-
-    @property
-    def workers_of(self) -> tuple[PartitionWorkers, ...]:
-        """All crews that were made so far and have work."""
-        return self._workers_of
 
     @property
     def unreadable(self) -> tuple[str, ...]:
@@ -66,13 +60,13 @@ class FormerTopicDrainer:
         with self._changed:
             self._stopping = True
             self._changed.notify_all()
-        for workers in self._workers_of:
+        for workers in self.workers_of:
             workers.stop(drain_ms)
 
     def join(self, timeout_ms: int) -> None:
         if self._thread.ident is not None:
             self._tools.clock.join(self._thread, timeout_ms)
-        for workers in self._workers_of:
+        for workers in self.workers_of:
             workers.join(timeout_ms)
 
     def inspect(self) -> None:
@@ -91,8 +85,8 @@ class FormerTopicDrainer:
         for name in [name for name in self._drained_by if name not in listed or name in empty & self._empty]:
             self._drained_by.pop(name).retire(name)
         self._empty = empty
-        self._workers_of = tuple(
-            workers for workers in self._workers_of if workers.partitions
+        self.workers_of = tuple(
+            workers for workers in self.workers_of if workers.partitions
         )  # the others have ended, or are about to
         self._unreadable &= {topic.name for topic in found if topic.backlog}
         self._begin([topic for topic in found if topic.name not in self._drained_by and not topic.drained])
@@ -117,7 +111,7 @@ class FormerTopicDrainer:
         with self._changed:
             if self._stopping:
                 return
-            self._workers_of = (*self._workers_of, workers)
+            self.workers_of = (*self.workers_of, workers)
             workers.start()
         for topic in topics:
             self._drained_by[topic.name] = workers

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import KW_ONLY, dataclass
 from functools import partial
 from typing import Any, Final, Literal, NamedTuple, Self
 
@@ -66,6 +67,7 @@ def producer_name(source: str, destination: str, version: int, fingerprint: str,
     return f"tw|{label}{_short(source)}|{_short(destination)}|{version}|{fingerprint}"
 
 
+@dataclass(eq=False)
 class HopProducers:
     """Opens, keeps and closes the producers of a source partition; for a single thread.
 
@@ -74,10 +76,8 @@ class HopProducers:
         source: Full name of the source partition.
         partition: Its index; destinations get the same index, so that a key stays on its partition (broker-facts:
             keys-and-partitions).
-        names: Topic names of the plan.
         fingerprint: Fingerprint of the plan's routing, for the names of the producers.
         max_pending: Maximum number of sends under way, over all producers.
-        send_timeout_ms: Time without an answer after which a send has failed.
         label: Stands before the source in the names of its producers.
         is_forged: Returns whether this mark of a named producer, to a destination, cannot come from the source's relay.
         is_strangers: Called when another client holds the name of a producer to a destination; returns whether that
@@ -85,40 +85,24 @@ class HopProducers:
         is_free: Called with a name that the broker has given.
     """
 
-    def __init__(
-        self,
-        client: Any,
-        source: str,
-        partition: int,
-        *,
-        names: Names,
-        fingerprint: str,
-        max_pending: int,
-        send_timeout_ms: int,
-        label: str = "",
-        is_forged: Callable[[str, int], bool] = lambda *_: False,
-        is_strangers: Callable[[str, str], bool] = lambda *_: False,
-        is_free: Callable[[str], None] = lambda _: None,
-    ) -> None:
-        self._client = client
-        self._is_forged = is_forged
-        self._is_strangers = is_strangers
-        self._is_free = is_free
-        self._label = label
-        self._source = source
-        self._partition = partition
-        self._names = names
-        self._fingerprint = fingerprint
-        self._schemas = Schemas(client, source)
+    client: Any
+    source: str
+    partition: int
+    _: KW_ONLY
+    names: Names
+    fingerprint: str
+    max_pending: int
+    send_timeout_ms: int
+    label: str = ""
+    is_forged: Callable[[str, int], bool] = lambda *_: False
+    is_strangers: Callable[[str, str], bool] = lambda *_: False
+    is_free: Callable[[str], None] = lambda _: None
+
+    def __post_init__(self) -> None:
+        self._schemas = Schemas(self.client, self.source)
         self._producers: dict[_Key, Any] = {}
         self._leases: dict[Any, Any] = {}  # by the producer that sends in place of its lease
         self._marks: dict[Any, int] = {}
-        self._options = {
-            "send_timeout_millis": send_timeout_ms,
-            # More than can be under way: the client fails a send over its bound in the callback (broker-facts:
-            # full-send-queue).
-            "max_pending_messages": max_pending + 1,
-        }
 
     @classmethod
     def of(
@@ -150,17 +134,10 @@ class HopProducers:
             return True
 
         return cls(
-            tools.client,
-            source.name,
-            source.partition,
-            names=tools.names,
-            fingerprint=tools.router.fingerprint,
-            max_pending=tools.max_in_flight,
-            send_timeout_ms=tools.send_timeout_ms,
-            is_forged=is_forged,
-            is_strangers=is_strangers,
-            is_free=held.is_free,
-        )
+            tools.client, source.name, source.partition, names=tools.names, fingerprint=tools.router.fingerprint,
+            max_pending=tools.max_in_flight, send_timeout_ms=tools.send_timeout_ms, is_forged=is_forged,
+            is_strangers=is_strangers, is_free=held.is_free,
+        )  # fmt: skip
 
     def __len__(self) -> int:
         return len(self._producers)
@@ -190,7 +167,7 @@ class HopProducers:
             lane = "way out" if leaves_plan else "single"
         key: _Key = (topic, version, lane, large)
         producer = self._producers.get(key)
-        return self._open(key, self._names.part(topic, self._partition)) if producer is None else producer
+        return self._open(key, self.names.part(topic, self.partition)) if producer is None else producer
 
     def for_groups(self, topic: str, version: int) -> tuple[Any, int]:
         """Return the named producer for groups to a topic, and its mark; raises as `to`.
@@ -200,7 +177,7 @@ class HopProducers:
         key: _Key = (topic, version, "group", False)
         producer = self._producers.get(key)
         if producer is None:
-            producer = self._open(key, self._names.part(topic, self._partition))
+            producer = self._open(key, self.names.part(topic, self.partition))
         return producer, self._marks[producer]
 
     def is_new(self, producer: Any, number: int) -> bool:
@@ -233,7 +210,13 @@ class HopProducers:
             self._close_oldest()
         _, version, lane, large = key
         is_named = lane in ("single", "way out", "group")
-        options = {**self._options, **self._schemas.producer_options(version)}
+        options = {
+            "send_timeout_millis": self.send_timeout_ms,
+            # More than can be under way: the client fails a send over its bound in the callback (broker-facts:
+            # full-send-queue).
+            "max_pending_messages": self.max_pending + 1,
+            **self._schemas.producer_options(version),
+        }
         # Without a number a batch may be cut anew after a crash; with a number it, or its rest, would be dropped
         # (broker-facts: exact-hops, batched-hops).
         options["batching_enabled"] = lane == "unnamed batch"
@@ -242,30 +225,30 @@ class HopProducers:
         if large:
             options["compression_type"] = pulsar.CompressionType.ZSTD
         if is_named:
-            routing = self._fingerprint + ("-drain" if lane == "way out" else "") + ("-large" if large else "")
-            options["producer_name"] = producer_name(self._source, destination, version, routing, self._label)
+            routing = self.fingerprint + ("-drain" if lane == "way out" else "") + ("-large" if large else "")
+            options["producer_name"] = producer_name(self.source, destination, version, routing, self.label)
         else:
             options |= own_numbers()
         try:
-            producer = self._producers[key] = self._client.create_producer(destination, **options)
+            producer = self._producers[key] = self.client.create_producer(destination, **options)
         except pulsar.PulsarException as error:
             if not is_named or outcome_of_error(error) is not Outcome.BUSY:
                 raise
-            if not self._is_strangers(destination, options["producer_name"]):
+            if not self.is_strangers(destination, options["producer_name"]):
                 raise LeaseHeld(options["producer_name"]) from error
             producer = self._producers[key] = self._open_by_random_name(destination, options)
             return producer
         if is_named:
-            self._is_free(options["producer_name"])
+            self.is_free(options["producer_name"])
             self._marks[producer] = mark = producer.last_sequence_id()
-            if mark >= 0 and self._is_forged(destination, mark):
+            if mark >= 0 and self.is_forged(destination, mark):
                 lease, producer = producer, self._open_by_random_name(destination, options)
                 self._producers[key], self._leases[producer] = producer, lease
                 del self._marks[lease]
         return producer
 
     def _open_by_random_name(self, destination: str, options: dict[str, Any]) -> Any:
-        producer = self._client.create_producer(destination, **options | own_numbers())
+        producer = self.client.create_producer(destination, **options | own_numbers())
         self._marks[producer] = -1
         return producer
 

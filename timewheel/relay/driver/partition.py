@@ -172,18 +172,11 @@ class Partition:
             )
             return machine
         self.moving = forwarding = Forwarding(
-            next_hop,
-            out_of_order,
-            known=self._known,
-            beginning=self._beginning,
-            confirmed_behind=self._confirmed_behind,
-            first_chunk=first_chunk_of,
-            window_limit=tools.max_in_flight,
-            window_bytes=tools.memory.window_bytes(),
-            counts=counts,
-            linger_ms=tools.hop_linger_ms,
+            next_hop, out_of_order, known=self._known, beginning=self._beginning,
+            confirmed_behind=self._confirmed_behind, first_chunk=first_chunk_of, window_limit=tools.max_in_flight,
+            window_bytes=tools.memory.window_bytes(), counts=counts, linger_ms=tools.hop_linger_ms,
             arrivals=self._arrivals,
-        )
+        )  # fmt: skip
         return RelayHeld(forwarding, visit=self._visiting.now, lease_idle_ms=tools.lease_idle_ms, rng=tools.rng)
 
     def _failed(self, reason: str, kind: type[RelaySessionFailed | RelaySessionCrashed] = RelaySessionFailed) -> None:

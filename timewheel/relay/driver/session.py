@@ -141,17 +141,11 @@ class Prefetch:
         self.entries = self._memory.queue_entries(self._largest_bytes, self._most)
 
     def met(self, batch_index: int, batch_size: int, size: int, uncounted: int = 0) -> bool:
-        """Record the size of a received message.
+        """Record the bytes of a received message; return whether another session should begin with a shorter queue.
 
-        Args:
-            batch_index: Its index in its entry; 0 or less for the first.
-            batch_size: Number of messages in its entry; 0 if it is unbatched, or unknown to the client.
-            size: Bytes of payload and properties.
-            uncounted: Messages of its entry that the broker counts as sent, and the client does not count as received
-                (`timewheel.client.native.uncounted_of`).
-
-        Returns:
-            True if the queue is too long for such entries, so that another session should begin with a shorter queue.
+        ``batch_index`` is 0 or less for the first of an entry, ``batch_size`` is 0 if the entry is unbatched, or of
+        unknown size. The broker counts ``uncounted`` messages of the entry as sent, and the client does not count them
+        as received (`timewheel.client.native.uncounted_of`).
         """
         self._uncounted += uncounted
         self._entry_bytes = size if batch_index <= 0 else self._entry_bytes + size

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum, unique
-from typing import Any, Protocol
+from typing import Any
 
 from timewheel.client.hooks import Alarms, Hooks
 from timewheel.client.surface import ConsumerLike
@@ -213,15 +213,9 @@ class Source:
         return self.holding.step.kind == "journal"
 
 
-class JournalGate(Protocol):
-    """Stands between a journal's partition and its relay."""
-
-    def __call__(self, source: Source, consumer: ConsumerLike, handle: Handle) -> ConsumerLike:
-        """Return a consumer that hands out the received messages that may move on.
-
-        ``handle`` holds the relay's stop request; long waits record heartbeats on it.
-        """
-        ...
+JournalGate = Callable[[Source, ConsumerLike, Handle], ConsumerLike]
+"""Stands between a journal's partition and its relay: returns a consumer that hands out the received messages that may
+move on. The handle holds the relay's stop request; long waits record heartbeats on it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

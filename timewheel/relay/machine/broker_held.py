@@ -10,6 +10,7 @@ subscription, on which the broker delays no messages.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, Literal, NamedTuple
 
 from timewheel.client.positions import Position
@@ -34,7 +35,7 @@ from timewheel.relay.machine.interface import (
     StoreDeadLetter,
     Wait,
 )
-from timewheel.relay.machine.order import NO_SEQUENCE_ID, WINDOW_BYTES, Spot
+from timewheel.relay.machine.order import NO_SEQUENCE_ID, WINDOW_BYTES
 from timewheel.relay.machine.readings import PassedOver, Reading, Unreadable, why_dead
 
 _ASK_AGAIN = AskAgain()
@@ -48,44 +49,33 @@ class _Message(NamedTuple):
     size: int
 
 
+@dataclass(eq=False)
 class BrokerHeld(Machine):
     """A subscription of a partition; arguments as for `Forwarding`."""
 
     cumulative = False
     left = None
     begins_anew = False
+    confirmed_to = None
+    head_release_ms = None
 
-    def __init__(
-        self,
-        next_hop: NextHop,
-        out_of_order: OutOfOrder,
-        *,
-        window_limit: int,
-        counts: Counts,
-        rng: Random,
-        window_bytes: int = WINDOW_BYTES,
-    ) -> None:
-        self._next_hop = next_hop
-        self._out_of_order = out_of_order
-        self._limit = window_limit
-        self._limit_bytes = window_bytes
-        self._counts = counts
+    next_hop: NextHop
+    out_of_order: OutOfOrder
+    _: KW_ONLY
+    window_limit: int
+    counts: Counts
+    rng: Random
+    window_bytes: int = WINDOW_BYTES
+
+    def __post_init__(self) -> None:
         # Only there: on a Shared subscription it would have messages redelivered whose acknowledgement is under way.
-        self._silence = Silence(rng) if next_hop.is_native else None
+        self._silence = Silence(self.rng) if self.next_hop.is_native else None
         self._ordinal = 0
         self._under_way: dict[int, tuple[_Message, Literal["forwarded", "dead"]]] = {}
         self._bytes = 0
         self._head: tuple[Reading, _Message] | None = None
         self._newest: Reading = None
         self.state = State.RECEIVING
-
-    @property
-    def confirmed_to(self) -> Spot | None:
-        return None
-
-    @property
-    def head_release_ms(self) -> int | None:
-        return None
 
     @property
     def in_flight(self) -> int:
@@ -100,7 +90,7 @@ class BrokerHeld(Machine):
         reading = self._newest
         if not isinstance(reading, Envelope) or not (self._head or self._under_way):
             return None
-        return self._next_hop.release_ms(reading)
+        return self.next_hop.release_ms(reading)
 
     def received(
         self, position: Position, batch_size: int, reading: Reading, receipt: Any, now_ms: int, size: int = 0
@@ -122,7 +112,7 @@ class BrokerHeld(Machine):
         for ordinal in ordinals:
             message, outcome = self._under_way.pop(ordinal)
             self._bytes -= message.size
-            self._counts.add(outcome)
+            self.counts.add(outcome)
             receipts.append(message.receipt)
         return Acknowledge(tuple(receipts)) if receipts else None
 
@@ -137,7 +127,7 @@ class BrokerHeld(Machine):
         if self._head is None:
             self.state = State.RECEIVING if self._under_way else State.IDLE
             return RECEIVE if self._under_way else RECEIVE_IDLE
-        if len(self._under_way) >= self._limit or self._bytes >= self._limit_bytes:
+        if len(self._under_way) >= self.window_limit or self._bytes >= self.window_bytes:
             self.state = State.CROWDED
             return Wait(AWAIT_MS, 1)
         self.state = State.RECEIVING
@@ -147,14 +137,14 @@ class BrokerHeld(Machine):
             return Acknowledge((message.receipt,))
         if not isinstance(reading, Envelope):
             return self._store_dead_letter(message, why_dead(reading))
-        decision = self._next_hop.delivered(reading, now_ms)
+        decision = self.next_hop.delivered(reading, now_ms)
         if isinstance(decision, Drop):
             self._head = None
-            self._counts.add("dropped")
+            self.counts.add("dropped")
             return Acknowledge((message.receipt,))
         if isinstance(decision, ToDeadLetter):
             return self._store_dead_letter(message, decision.reason)
-        deliver_at_ms = self._out_of_order.asked_of(decision)
+        deliver_at_ms = self.out_of_order.asked_of(decision)
         ordinal = self._push(message, "forwarded")
         return Forward(ordinal, decision.topic, deliver_at_ms, NO_SEQUENCE_ID, decision.envelope)
 

@@ -6,7 +6,7 @@ from collections import Counter, deque
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Any
 
 import pulsar
@@ -60,40 +60,27 @@ class MoveCounts:
     """Of originals that came while a session ran; those that it found when it began were late for other reasons."""
 
 
+@dataclass(eq=False)
 class Copies:
     """The copies of a mover's session, for its thread; updates the counts, the journal and `stays`."""
 
-    def __init__(
-        self,
-        client: Any,
-        part: str,
-        partition: int,
-        *,
-        names: Names,
-        handle: Handle,
-        clock: Clock,
-        counts: MoveCounts,
-        journal: Journal,
-        unacked_originals: UnackedOriginals,
-        stays: Stays,
-    ) -> None:
-        self._journal_topic = names.journal
-        self._handle = handle
-        self._clock = clock
-        self._counts = counts
-        self._journal = journal
-        self._unacked_originals = unacked_originals
-        self._stays = stays
+    client: Any
+    part: str
+    partition: int
+    _: KW_ONLY
+    names: Names
+    handle: Handle
+    clock: Clock
+    counts: MoveCounts
+    journal: Journal
+    unacked_originals: UnackedOriginals
+    stays: Stays
+
+    def __post_init__(self) -> None:
         self._hops = HopProducers(
-            client,
-            part,
-            partition,
-            names=names,
-            fingerprint="",
-            max_pending=MAX_IN_FLIGHT,
-            send_timeout_ms=SEND_TIMEOUT_MS,
-            label="move|",
-        )
+            self.client, self.part, self.partition, names=self.names, fingerprint="", max_pending=MAX_IN_FLIGHT,
+            send_timeout_ms=SEND_TIMEOUT_MS, label="move|",
+        )  # fmt: skip
         self._groups = HopBatches(self._hops, self._on_sent)
         self._outcomes: deque[tuple[HopBatch, Any, Any]] = deque()
         self._bytes = 0
@@ -107,7 +94,7 @@ class Copies:
 
     def take_lease(self) -> None:
         """Open the producer whose name only one shadow at a time can have; raises LeaseHeld if another has it."""
-        self._hops.for_groups(self._journal_topic, NO_SCHEMA)
+        self._hops.for_groups(self.names.journal, NO_SCHEMA)
 
     def fence(self, versions: Iterable[int]) -> EntryPosition:
         """Shut out the copies of earlier sessions, which are all before the returned position of the last fence.
@@ -118,15 +105,15 @@ class Copies:
         """
         last = EntryPosition(-1, -1)
         for version in versions:
-            self._handle.beat()
+            self.handle.beat()
             try:
-                producer, mark = self._hops.for_groups(self._journal_topic, version)
+                producer, mark = self._hops.for_groups(self.names.journal, version)
             except (pulsar.IncompatibleSchema, pulsar.TopicNotFound) as error:
                 if version == NO_SCHEMA and isinstance(error, pulsar.TopicNotFound):
                     raise  # the journal itself
                 self._refuse(version)
                 continue
-            number = fence_number(mark, self._clock.now_ms())
+            number = fence_number(mark, self.clock.now_ms())
             answer: Future[tuple[Any, Any]] = Future()
             producer.send_async(
                 b"",
@@ -169,7 +156,7 @@ class Copies:
     def patience_ms(self) -> int | None:
         """Time for which the gathered copies may still wait; None: there are none."""
         since_ms = self._waiting_since_ms
-        return None if since_ms is None else max(since_ms + MOVE_LINGER_MS - self._clock.monotonic_ms(), 0)
+        return None if since_ms is None else max(since_ms + MOVE_LINGER_MS - self.clock.monotonic_ms(), 0)
 
     def add(self, original: Original, version: int, properties: dict[str, str]) -> None:
         """Gather a copy of a fenced schema version, -1: none; waits if too many are under way."""
@@ -182,11 +169,11 @@ class Copies:
         member = Member(self._ordinal, original, properties, size)
         self._gathered.append(member)
         with self._making():
-            self._groups.add(self._journal_topic, version, number, member)
+            self._groups.add(self.names.journal, version, number, member)
         self.in_flight += 1
         self._bytes += size
         if self._waiting_since_ms is None:
-            self._waiting_since_ms = self._clock.monotonic_ms()
+            self._waiting_since_ms = self.clock.monotonic_ms()
 
     def send(self) -> None:
         """Send the gathered copies."""
@@ -204,18 +191,18 @@ class Copies:
         except OF_SESSION:
             raise
         except Exception as error:
-            self._stays.update(dict.fromkeys(map(_place, self._gathered), (MoveDecision.DAMAGED, repr(error))))
+            self.stays.update(dict.fromkeys(map(_place, self._gathered), (MoveDecision.DAMAGED, repr(error))))
             raise SessionFailed(f"a copy cannot be made: {error!r}") from error
 
     def await_below(self, below: int = 1, *, also_while_stopping: bool = False) -> None:
         """Wait until fewer copies and bytes are under way; sends without an answer fail by themselves."""
-        handle = self._handle
+        handle = self.handle
         while self.in_flight and (self.in_flight >= below or self._bytes > MAX_BYTES_IN_FLIGHT // 2):
             if handle.stopping and (not also_while_stopping or not handle.drain_left_ms()):
                 return
             with handle.changed:
                 if not self._outcomes:
-                    self._clock.wait(handle.changed, ROOM_MS)
+                    self.clock.wait(handle.changed, ROOM_MS)
             handle.beat()
             self.settle()
 
@@ -229,23 +216,23 @@ class Copies:
             if result.value:
                 if result in _OF_MESSAGE:
                     why = (MoveDecision.LARGE, f"{result.name}: with its copy's properties, or with those it goes with")
-                    self._stays.update(dict.fromkeys(map(_place, members), why))
+                    self.stays.update(dict.fromkeys(map(_place, members), why))
                 raise SessionFailed(f"a copy was not stored: {result.name}")
             if message_id.batch_index() != len(members) - 1:
                 raise SessionFailed("the client has cut a group of copies: which of them are stored is read again")
             if message_id.ledger_id() < 0:
-                self._counts.deduplicated += len(members)
+                self.counts.deduplicated += len(members)
                 raise SessionFailed("a copy is stored, and not known where: its answer was lost with the connection")
-            self._counts.moved += len(members)
+            self.counts.moved += len(members)
             copy = EntryPosition(message_id.ledger_id(), message_id.entry_id())
-            self._journal.add(_place(members[-1]), copy)
-            self._unacked_originals.stored(copy, self._clock.monotonic_ms())
+            self.journal.add(_place(members[-1]), copy)
+            self.unacked_originals.stored(copy, self.clock.monotonic_ms())
 
     def _on_sent(self, group: HopBatch, result: Any, message_id: Any) -> None:
         """Queue the outcome of a send; called on the client's thread."""
         self._outcomes.append((group, result, message_id))
-        with self._handle.changed:
-            self._handle.changed.notify_all()
+        with self.handle.changed:
+            self.handle.changed.notify_all()
 
 
 def _place(member: Member) -> EntryPosition:

@@ -171,17 +171,9 @@ class MoveSession:
         self._journal = Journal(tools.hold_ms)
         self._unacked_originals = UnackedOriginals()
         self._copies = Copies(
-            tools.client,
-            mover.part,
-            mover.partition,
-            names=names,
-            handle=mover.handle,
-            clock=tools.clock,
-            counts=mover.counts,
-            journal=self._journal,
-            unacked_originals=self._unacked_originals,
-            stays=mover.stays,
-        )
+            tools.client, mover.part, mover.partition, names=names, handle=mover.handle, clock=tools.clock,
+            counts=mover.counts, journal=self._journal, unacked_originals=self._unacked_originals, stays=mover.stays,
+        )  # fmt: skip
         self._acker = OriginalAcker(tools.dialer, mover.part, tools.inspector, tools.clock)
         self._acked = AckedByAny(())
         self._journal_consumer: Any = None

@@ -60,8 +60,6 @@ class Acked:
 class AckedByAny:
     """Entries that at least one subscription has acknowledged. All others are pending on each, and may be moved."""
 
-    __slots__ = ("_each",)
-
     def __init__(self, each: Iterable[Acked]) -> None:
         self._each = tuple(each)
 
@@ -74,8 +72,6 @@ class AckedByAny:
 
 class AckedByAll(AckedByAny):
     """Entries that all subscriptions have acknowledged; an original among them is acknowledged."""
-
-    __slots__ = ()
 
     def __contains__(self, position: EntryPosition) -> bool:
         return all(position in acked for acked in self._each)
@@ -92,8 +88,6 @@ class GapsLeft:
     Everything between two entries that stay counts as acknowledged, seen or not: a broker acknowledges its own markers
     itself. `count` has the gaps up to the last entry that stays.
     """
-
-    __slots__ = ("_ids", "_lasts", "_stayed", "_used", "count")
 
     def __init__(self, ledgers: Sequence[Ledger]) -> None:
         self._ids = [ledger.ledger_id for ledger in ledgers]

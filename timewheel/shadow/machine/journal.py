@@ -27,8 +27,6 @@ class _Checkpoint(NamedTuple):
 class Journal:
     """The copies in a partition's journal."""
 
-    __slots__ = ("_checkpoints", "_every", "_hold_ms", "_passed", "_safe", "_since")
-
     def __init__(self, hold_ms: int = HOLD_MS) -> None:
         self._hold_ms = hold_ms
         """How long ago a position must have been passed."""
@@ -91,8 +89,6 @@ class UnackedOriginals:
     A shadow that lags takes longer to acknowledge an original than the time that `MoveDecider.far_ms` allows for it. So
     timers that are moved meanwhile have to be due later by the shadow's lag.
     """
-
-    __slots__ = ("_waiting",)
 
     def __init__(self) -> None:
         self._waiting: deque[tuple[EntryPosition, int]] = deque()

@@ -73,8 +73,6 @@ class MoveDecider:
     and the original can both be delivered.
     """
 
-    __slots__ = ("_earlier_ms", "_max_delay_ms", "_revision", "far_ms")
-
     def __init__(self, plan: Plan) -> None:
         self.far_ms = far_ms(plan)
         self._max_delay_ms = plan.max_delay_ms

@@ -28,8 +28,6 @@ has no effect."""
 class Nudges:
     """The nudges of a partition of a due topic."""
 
-    __slots__ = ("_ahead_ms", "_earliest_ms", "_enough", "_latest_ms", "_moved", "_waiting")
-
     def __init__(self, tick_ms: int) -> None:
         # By more than a tick: a smaller difference does not count as another delay.
         self._ahead_ms = tick_ms * 5 // 2

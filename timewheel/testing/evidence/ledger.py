@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 
 
@@ -76,18 +76,7 @@ class Entry:
         return 0 < self.handled_ms < self.due_ms
 
 
-COLUMNS = (
-    "scheme",
-    "timer",
-    "due_ms",
-    "attempted_ms",
-    "confirmed_ms",
-    "delivered_ms",
-    "delivered",
-    "redelivered",
-    "handled_ms",
-    "handled",
-)
+COLUMNS = ("scheme", *(column.name for column in fields(Entry)))
 
 
 def totals(entries: Iterable[Entry]) -> Totals:

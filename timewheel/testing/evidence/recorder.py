@@ -27,8 +27,6 @@ class Deliveries:
         name_of: Returns the timer of a message; None: record only positions, not timers.
     """
 
-    __slots__ = ("_acknowledged", "_cumulative", "_name_of", "redelivered", "redelivered_of", "times_of")
-
     def __init__(self, name_of: Callable[[MessageLike], str | None] | None) -> None:
         self._name_of = name_of
         self._acknowledged: set[Position] = set()
@@ -114,8 +112,6 @@ class RecordingClient:
 
 
 class _RecordingConsumer:
-    __slots__ = ("_consumer", "_deliveries", "_topic")
-
     def __init__(self, consumer: ConsumerLike, deliveries: Deliveries, topic: str) -> None:
         self._consumer = consumer
         self._deliveries = deliveries
