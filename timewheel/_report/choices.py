@@ -192,9 +192,7 @@ def _best(choices: Choices) -> Drawn:
 
 
 def _below(y: float, choices: Choices) -> int:
-    """Return how far below its dot a name is, so that it overlaps neither the limit's name nor the axis' title:
-    pixels.
-    """
+    """Return how many pixels below its dot a name is, so that it overlaps neither the limit's name nor a title."""
     above = ABOUT_HIGH * (log10(1 + y) - log10(1 + choices.limit)) / log10(_top(choices))
     if above > NAMES_APART:
         return 0  # beside it

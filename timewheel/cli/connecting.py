@@ -158,9 +158,7 @@ def is_typed(context: typer.Context, parameter: str) -> bool:
 
 
 def typed_again(context: typer.Context, **changed: Any) -> list[str]:
-    """Return a command's words as they were typed, with other values for some parameters; the token, a secret, is
-    omitted.
-    """
+    """Return a command's words as they were typed, but for changed values and the token, which is a secret."""
     words = (context.info_name or "").split()
     for parameter in context.command.params:
         name = parameter.name or ""
@@ -227,9 +225,7 @@ def _forward(reading: int) -> None:
 
 
 def read_line(line: str) -> tuple[int, str, str]:
-    """Return the `logging` level of a line of the client's log, its text, and the source location in the client; an
-    empty location: the line has none.
-    """
+    """Return the `logging` level of a line of the client's log, its text, and its place in the client if known."""
     found = LINE.match(line)
     if found is None:
         return logging.ERROR, line.rstrip(), ""
@@ -242,9 +238,7 @@ RETRY_FOR_S = 5.0
 OPERATION_TIMEOUT_S = 30
 """The default of `pulsar.Client`."""
 LOOK_CONNECT_MS = 3_000
-"""Connect timeout for reading entries. If only the admin API can be reached, as through a tunnel, a command waits for
-this timeout once.
-"""
+"""Connect timeout for reading entries: a command that reaches only the admin API, as by a tunnel, waits for it once."""
 
 
 class Access:

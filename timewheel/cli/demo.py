@@ -117,9 +117,7 @@ def _print_figures(console: Console, result: Result) -> None:
 
 
 def _with_foresight(console: Console, result: Result) -> Result:
-    """Return the result with the planner's prediction from its ledger, or unchanged: this step must never affect the
-    verdict.
-    """
+    """Return the result with the planner's prediction, or unchanged: this step must never affect the verdict."""
     from timewheel.cli.planning import session
     from timewheel.demo.live import State, screen_for
     from timewheel.demo.results import Files, save

@@ -364,9 +364,7 @@ def start(
 
 
 def written_words(plan: Plan, before: Plan, file: str, *, is_written: bool) -> str:
-    """Describe the change of the window in a plan's file, and its effect on running shadows; or the change that a start
-    would make.
-    """
+    """Describe the change of the window in a plan's file that was or would be made, and its effect on shadows."""
     from timewheel.shadow.curing import lines_of
 
     change = f"{visible(file)}: {lines_of(plan)} (before: {lines_of(before) or f'revision = {before.revision}'})"
@@ -378,9 +376,7 @@ def written_words(plan: Plan, before: Plan, file: str, *, is_written: bool) -> s
 
 
 def _edited(target: str, made: Plan, plan: Plan) -> str:
-    """Return the new text of the plan's file, before any topic is made, since the edit may be refused; empty: no
-    change.
-    """
+    """Return the new text of the plan's file, empty without a change; before any topic, since it may be refused."""
     from timewheel.core.planfile import edit_plan, read_plan_text
 
     if plan == made:

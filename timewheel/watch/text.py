@@ -83,9 +83,7 @@ def describe_sends(checked: Checked) -> Iterator[tuple[str, str]]:
 
 
 def describe_change(change: Change, path: str, new: str, write: str, reached_by: Sequence[str]) -> Iterator[str]:
-    """Yield the lines that describe a change of the plan and how to roll it out. Without a command that writes the new
-    plan file, it is written already.
-    """
+    """Yield the lines that describe a change and how to roll it out; ``write`` is empty if the new file is written."""
     at = "at the present volume" if change.times == 1 else f"at {change.times:.3g} times the present volume"
     if not change.is_one:
         kept = "it keeps every limit" if change.keeps_limits else "and no other breaks fewer limits"
