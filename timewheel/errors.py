@@ -57,16 +57,8 @@ if TYPE_CHECKING:
         TooManyRequests,
     )
     from timewheel.client.reaching import BrokerUnreachable
-    from timewheel.consumers.errors import (
-        ReceiveTimeout,
-        SubscribeRefused,
-    )
-    from timewheel.consumers.inbox.protocol import (
-        BadInbox,
-        InboxFull,
-        InboxKeyTooLong,
-        InboxUnavailable,
-    )
+    from timewheel.consumers.errors import ReceiveTimeout, SubscribeRefused
+    from timewheel.consumers.inbox.protocol import BadInbox, InboxFull, InboxKeyTooLong, InboxUnavailable
     from timewheel.inspect.errors import (
         GapLogUnreadable,
         LogUnreadable,
@@ -92,10 +84,7 @@ if TYPE_CHECKING:
         UnitUnknown,
         WrongTimeUnit,
     )
-    from timewheel.testing.errors import (
-        BrokerFailed,
-        BrokerUnavailable,
-    )
+    from timewheel.testing.errors import BrokerFailed, BrokerUnavailable
 
 __all__ = [
     "AdminDenied", "AdminError", "AdminMissing", "AdminUnreachable", "BadArgument", "BadColumnMapping",

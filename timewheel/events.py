@@ -259,8 +259,7 @@ class InboxNotNotified(Event):
 
 
 @_event(
-    "error",
-    "See why this process stood still, or the store's clock jumped, for longer than the lease of 30 seconds.",
+    "error", "See why this process stood still, or the store's clock jumped, for longer than the lease of 30 seconds."
 )
 class InboxLeaseLost(Event):
     """A timer was handled after its lease had ended and another had claimed it: it may be handled twice."""
@@ -461,8 +460,7 @@ class RelayBatchSplit(Event):
 
 
 @_event(
-    "error",
-    "Find that producer, and withdraw `produce` on the destination from roles that you do not trust with it.",
+    "error", "Find that producer, and withdraw `produce` on the destination from roles that you do not trust with it."
 )
 class RelayNumbersUsedUp(Alarm):
     """A foreign producer has used the name of the relay's producer with a number that the relay cannot have used:
@@ -542,8 +540,7 @@ class RelayPlanOutdated(Event):
 
 
 @_event(
-    "error",
-    "Write `former_namespaces` with that namespace into the plan; this process takes it up within seconds.",
+    "error", "Write `former_namespaces` with that namespace into the plan; this process takes it up within seconds."
 )
 class RelayNamespaceDropped(Event):
     """A changed plan has another `holding_namespace` without the former: no relay reads it. `waiting` entries are

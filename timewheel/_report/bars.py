@@ -41,7 +41,8 @@ def bar_chart(chart: BarChart) -> Figure:
     most = max((bar.share for bar in chart.bars), default=0.0)
     axis_max = next(maximum for maximum in AXIS_MAXIMA if maximum >= min(most, 1.0))
     rows: list[dict[str, str | float]] = [
-        {"name": bar.name, "share": bar.share, "note": _note(bar)} for bar in chart.bars
+        {"name": bar.name, "share": bar.share, "note": f"{_percent(bar.share)} {bar.note}".rstrip()}
+        for bar in chart.bars
     ]
     words = f"{chart.title}. " + ", ".join(f"{bar.name} {_percent(bar.share)}" for bar in chart.bars) + "."
     base = chart_of("bars").encode(
@@ -61,10 +62,6 @@ def bar_chart(chart: BarChart) -> Figure:
         caption=chart.caption,
         hint=HINT,
     )
-
-
-def _note(bar: Bar) -> str:
-    return f"{_percent(bar.share)} {bar.note}".rstrip()
 
 
 def _percent(share: float) -> str:

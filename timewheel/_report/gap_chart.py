@@ -91,7 +91,8 @@ def gap_chart(chart: GapChart) -> Figure:
     points = [point for line in chart.series for point in line.points]
     last_time = max([1.0, *(time for time, _ in points), *(mark.at for mark in chart.marks)])
     top = round_up(HEADROOM * max([chart.limit, *(count for _, count in points)]))
-    words = f"{chart.title}. {_in_words(chart)}"
+    peaks = ", ".join(f"{line.name} {_peak(line):,.0f}" for line in chart.series)
+    words = f"{chart.title}. Peaks: {peaks}. Limit: {chart.limit:,}."
     parts = [
         limit_line(chart.limit, f"the broker keeps {chart.limit:,} ranges"),
         *(_mark(number, mark, last_time) for number, mark in enumerate(chart.marks)),
@@ -126,11 +127,6 @@ def _limit_name(chart: GapChart, last_time: float, top: float) -> Drawn:
     room = [place for place in NAME_PLACES if place[-1] > 0 or at + per_pixel * NAME_HEIGHT <= math.log1p(top)]
     x, align, _, _, dy = min(room, key=met)
     return limit_name(x, align=align, dx={"left": 6, "right": -6}.get(align, 0), dy=dy)
-
-
-def _in_words(chart: GapChart) -> str:
-    peaks = ", ".join(f"{line.name} {_peak(line):,.0f}" for line in chart.series)
-    return f"Peaks: {peaks}. Limit: {chart.limit:,}."
 
 
 def _mark(number: int, mark: Mark, last_time: float) -> Drawn:

@@ -12,7 +12,6 @@ from timewheel.core.durations import span
 from timewheel.core.escapes import timewheel_command
 from timewheel.watch.checking import Checked, Level
 from timewheel.watch.comparison import GapComparison
-from timewheel.watch.outlook import Growth
 from timewheel.watch.sends import SHARES
 
 if TYPE_CHECKING:
@@ -158,8 +157,8 @@ def checked_facts(checked: Checked) -> dict[str, Any]:
             "is_drift": checked.drift.is_rate or checked.drift.is_delay,
         },
         "growth": {
-            "volume": _growth_facts(outlook.volume),
-            "gaps": _growth_facts(outlook.gaps),
+            "volume": outlook.volume and asdict(outlook.volume),
+            "gaps": outlook.gaps and asdict(outlook.gaps),
             "reached": None
             if outlook.reached is None
             else {"limit": outlook.reached.limit, "at_ms": outlook.reached.at_ms, "basis": outlook.reached.basis},
@@ -185,7 +184,3 @@ def _comparison_facts(comparison: GapComparison) -> dict[str, Any]:
 
 def _quantiles(delays_ms: tuple[int, ...]) -> dict[str, int]:
     return {f"{share:g}": delay_ms for share, delay_ms in zip(SHARES, delays_ms, strict=True)}
-
-
-def _growth_facts(growth: Growth | None) -> dict[str, Any] | None:
-    return None if growth is None else asdict(growth)
