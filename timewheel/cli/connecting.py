@@ -34,14 +34,8 @@ if TYPE_CHECKING:
     from timewheel.hooks import Event, Hook
 
 FILE_VARIABLE = "TIMEWHEEL_CONNECTION"
-_FOLLOWED = {
-    "service_url": "--service-url",
-    "admin_url": "--admin-url",
-    "token_file": "--token-file",
-    "tls_ca": "--tls-ca",
-    "connection": "--connection",
-}
-"""The option that passes a parameter on to the next command, by parameter."""
+_FOLLOWED = ("service_url", "admin_url", "token_file", "tls_ca", "connection")
+"""Parameters that are passed on to the next command, each as the option of its name."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,8 +79,8 @@ class ConnectionOptions:
         context = self.context
         if context is None:
             return ()
-        options = ((name, option) for name, option in _FOLLOWED.items() if is_typed(context, name))
-        return tuple(word for name, option in options for word in (option, str(context.params[name])))
+        typed = {f"--{name.replace('_', '-')}": context.params[name] for name in _FOLLOWED if is_typed(context, name)}
+        return tuple(str(word) for option in typed.items() for word in option)
 
     def given(self) -> Connection:
         """Return all layers but the defaults."""

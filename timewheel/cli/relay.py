@@ -287,8 +287,7 @@ def _run_processes(
     from timewheel.relay.relay import new_relay_id
 
     count, ready_file = asked.processes, asked.ready_file
-    given = {name: value for name, value in _options_of_each(asked, plans).items() if value is not None}
-    arguments = [*map(str, asked.plan_files), *(text for name, value in given.items() for text in (name, str(value)))]
+    arguments = _arguments_of_each(asked, plans)
     if asked.token is not None:
         os.environ["PULSAR_TOKEN"] = asked.token  # not as an argument, which all users of the host can read
     base = asked.relay_id or new_relay_id()
@@ -315,22 +314,19 @@ def _run_processes(
         return running.run()
 
 
-def _options_of_each(asked: ServiceOptions, plans: tuple[Plan, ...]) -> dict[str, Any]:
+HANDED_ON = (
+    "service_url", "admin_url", "drain", "hop_linger", "journal_hold", "token_file", "tls_ca", "connection",
+    "log_format", "log_level",
+)  # fmt: skip
+"""Options that each process is given as they are."""
+
+
+def _arguments_of_each(asked: ServiceOptions, plans: tuple[Plan, ...]) -> list[str]:
     # A partition held by relays has one receiving process; all processes receive from a partition held by the broker.
     shared_mb = asked.memory_mb if all(plan.holds_in_relay for plan in plans) else asked.memory_mb // asked.processes
-    return {
-        "--service-url": asked.service_url,
-        "--admin-url": asked.admin_url,
-        "--drain": asked.drain,
-        "--hop-linger": asked.hop_linger,
-        "--memory-mb": max(shared_mb, 1),
-        "--journal-hold": asked.journal_hold,
-        "--token-file": asked.token_file,
-        "--tls-ca": asked.tls_ca,
-        "--connection": asked.connection,
-        "--log-format": asked.log_format.value,
-        "--log-level": asked.log_level.value,
-    }
+    options = {"memory_mb": max(shared_mb, 1)} | {name: getattr(asked, name) for name in HANDED_ON}
+    given = {f"--{name.replace('_', '-')}": str(value) for name, value in options.items() if value is not None}
+    return [*map(str, asked.plan_files), *(word for option in given.items() for word in option)]
 
 
 def _end_with_stdin(end: Callable[[], None]) -> None:
