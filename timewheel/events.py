@@ -5,6 +5,7 @@ A new event is a new class here; `make docs-tables` writes it into docs/events.m
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeVar, dataclass_transform
@@ -12,86 +13,35 @@ from typing import TypeVar, dataclass_transform
 from timewheel.hooks import Alarm, Event, Level
 
 __all__ = [
-    "CATALOGUE",
-    "AcknowledgeFailed",
-    "BrokerConfigurationDenied",
-    "CalendarRollFailed",
-    "CalendarTopicClosed",
-    "CalendarTopicDeleted",
-    "CalendarTopicMissing",
-    "CalendarTopicNotOpened",
-    "CalendarTopicOpened",
-    "CalendarTopicStuck",
-    "CancellationsCompacted",
-    "CancellationsNotCompacted",
-    "CancellationsNotRead",
-    "CancellationsReadAgain",
-    "CancellationsRefused",
-    "CancellationsUnknown",
-    "ConnectionBack",
-    "ConnectionLost",
-    "EnvelopeUnreadable",
-    "HandlerFailed",
-    "HandlersLeftBehind",
-    "HookFailed",
-    "InboxDidNotAnswer",
-    "InboxLeaseLost",
-    "InboxNotNotified",
-    "ManyCancellations",
-    "MiddlewareFailed",
-    "ProducerCloseFailed",
-    "ProducerClosedWithUnknownOutcomes",
-    "ProducerDispatcherFailed",
-    "RelayBatchSplit",
-    "RelayDeadLetter",
-    "RelayDrainsFormerTopic",
-    "RelayFormerTopicUnreadable",
-    "RelayFormerTopicsUnknown",
-    "RelayHopsBeyondPlan",
-    "RelayNamespaceDropped",
-    "RelayNumbersUsedUp",
-    "RelayPlanDropped",
-    "RelayPlanNotStarted",
-    "RelayPlanOutdated",
-    "RelayPlansChanged",
-    "RelayPlansRefused",
-    "RelayPositionJumped",
-    "RelayProcessEnded",
-    "RelaySessionCrashed",
-    "RelaySessionFailed",
-    "RelayWaitsForLease",
-    "RepublishFailed",
-    "SecretFileOpen",
-    "SendCallbackFailed",
-    "ShadowCaughtUp",
-    "ShadowInspectionFails",
-    "ShadowMissesPartitions",
-    "ShadowMoveFailed",
-    "ShadowMovesAgain",
-    "ShadowRefuses",
-    "ShadowState",
-    "ShadowStaysNative",
-    "ShadowWaitsForLease",
-    "SnapshotFailed",
-    "TimerFarTooEarly",
-    "TimerParked",
-    "TimerTooNew",
-    "TimersWaitForCancellations",
-    "TokenExpired",
+    "CATALOGUE", "AcknowledgeFailed", "BrokerConfigurationDenied", "CalendarRollFailed", "CalendarTopicClosed",
+    "CalendarTopicDeleted", "CalendarTopicMissing", "CalendarTopicNotOpened", "CalendarTopicOpened",
+    "CalendarTopicStuck", "CancellationsCompacted", "CancellationsNotCompacted", "CancellationsNotRead",
+    "CancellationsReadAgain", "CancellationsRefused", "CancellationsUnknown", "ConnectionBack", "ConnectionLost",
+    "EnvelopeUnreadable", "HandlerFailed", "HandlersLeftBehind", "HookFailed", "InboxDidNotAnswer",
+    "InboxLeaseLost", "InboxNotNotified", "ManyCancellations", "MiddlewareFailed", "ProducerCloseFailed",
+    "ProducerClosedWithUnknownOutcomes", "ProducerDispatcherFailed", "RelayBatchSplit", "RelayDeadLetter",
+    "RelayDrainsFormerTopic", "RelayFormerTopicUnreadable", "RelayFormerTopicsUnknown", "RelayHopsBeyondPlan",
+    "RelayNamespaceDropped", "RelayNumbersUsedUp", "RelayPlanDropped", "RelayPlanNotStarted", "RelayPlanOutdated",
+    "RelayPlansChanged", "RelayPlansRefused", "RelayPositionJumped", "RelayProcessEnded", "RelaySessionCrashed",
+    "RelaySessionFailed", "RelayWaitsForLease", "RepublishFailed", "SecretFileOpen", "SendCallbackFailed",
+    "ShadowCaughtUp", "ShadowInspectionFails", "ShadowMissesPartitions", "ShadowMoveFailed", "ShadowMovesAgain",
+    "ShadowRefuses", "ShadowState", "ShadowStaysNative", "ShadowWaitsForLease", "SnapshotFailed",
+    "TimerFarTooEarly", "TimerParked", "TimerTooNew", "TimersWaitForCancellations", "TokenExpired",
     "TokenUnreadable",
-]
+]  # fmt: skip
 
 _E = TypeVar("_E", bound=Event)
 _kinds: list[type[Event]] = []
 
 
 @dataclass_transform(frozen_default=True, kw_only_default=True)
-def _event(name: str, level: Level, *, means: str, do: str) -> Callable[[type[_E]], type[_E]]:
-    """Make a class of fields an entry of the catalogue: its name in logs, its level, its meaning, and the remedy."""
+def _event(level: Level, do: str = "Nothing.") -> Callable[[type[_E]], type[_E]]:
+    """Make a class an entry of the catalogue: its doc string is the meaning, its snake-case name that in logs."""
 
     def entered(kind: type[_E]) -> type[_E]:
         made = dataclass(frozen=True, slots=True, kw_only=True)(kind)
-        made.name, made.level, made.means, made.do = name, level, means, do
+        made.name = re.sub(r"(?<!^)(?=[A-Z])", "_", kind.__name__).lower()
+        made.level, made.means, made.do = level, " ".join((kind.__doc__ or "").split()), do
         _kinds.append(made)
         return made
 
@@ -99,484 +49,385 @@ def _event(name: str, level: Level, *, means: str, do: str) -> Callable[[type[_E
 
 
 # Calendars
-@_event("calendar_topic_opened", "info", means="A consumer follows a calendar to its next topic.", do="Nothing.")
+@_event("info")
 class CalendarTopicOpened(Event):
+    """A consumer follows a calendar to its next topic."""
+
     topic: str
 
 
-@_event(
-    "calendar_topic_closed",
-    "info",
-    means="A consumer left a calendar's topic, whose interval has passed.",
-    do="Nothing.",
-)
+@_event("info")
 class CalendarTopicClosed(Event):
+    """A consumer left a calendar's topic, whose interval has passed."""
+
     topic: str
 
 
-@_event(
-    "calendar_topic_missing",
-    "error",
-    means="A calendar's next topic does not exist.",
-    do="Run `timewheel topics roll PLAN` more often than once an interval.",
-)
+@_event("error", "Run `timewheel topics roll PLAN` more often than once an interval.")
 class CalendarTopicMissing(Event):
+    """A calendar's next topic does not exist."""
+
     topic: str
     remedy: str
 
 
-@_event(
-    "calendar_topic_not_opened",
-    "warning",
-    means="The broker did not answer when a calendar's next topic was to be opened; the consumer asks again every "
-    "second.",
-    do="Nothing, unless it keeps on: then see the broker.",
-)
+@_event("warning", "Nothing, unless it keeps on: then see the broker.")
 class CalendarTopicNotOpened(Event):
+    """The broker did not answer when a calendar's next topic was to be opened; the consumer asks again every second."""
+
     error: str
 
 
-@_event("calendar_topic_deleted", "info", means="A passed topic was drained and deleted.", do="Nothing.")
+@_event("info")
 class CalendarTopicDeleted(Event):
+    """A passed topic was drained and deleted."""
+
     topic: str
 
 
-@_event(
-    "calendar_topic_stuck",
-    "warning",
-    means="A passed topic does not drain, so it is kept.",
-    do="See its note: a consumer of that subscription must run. Never delete the topic by force.",
-)
+@_event("warning", "See its note: a consumer of that subscription must run. Never delete the topic by force.")
 class CalendarTopicStuck(Event):
+    """A passed topic does not drain, so it is kept."""
+
     topic: str
     note: str
 
 
-@_event(
-    "calendar_roll_failed",
-    "error",
-    means="Topics could not be made ahead or removed; it is tried again.",
-    do="See the error: timers of an interval without a topic cannot be sent.",
-)
+@_event("error", "See the error: timers of an interval without a topic cannot be sent.")
 class CalendarRollFailed(Event):
+    """Topics could not be made ahead or removed; it is tried again."""
+
     due_topic: str
     error: str
 
 
 # The log of cancellations, by which timers are cancelled and replaced
-@_event(
-    "cancellations_not_read",
-    "error",
-    means="The log of cancellations cannot be read; consumers hold due timers, relays go on without dropping any.",
-    do="See the error and the broker; run `timewheel topics ensure PLAN`.",
-)
+@_event("error", "See the error and the broker; run `timewheel topics ensure PLAN`.")
 class CancellationsNotRead(Event):
+    """The log of cancellations cannot be read; consumers hold due timers, relays go on without dropping any."""
+
     topic: str
     error: str
 
 
-@_event(
-    "cancellations_read_again", "info", means="The log of cancellations is read again, up to its end.", do="Nothing."
-)
+@_event("info")
 class CancellationsReadAgain(Event):
+    """The log of cancellations is read again, up to its end."""
+
     topic: str
 
 
-@_event(
-    "timers_wait_for_cancellations",
-    "error",
-    means="The log of cancellations has not answered for two seconds whether due timers were cancelled.",
-    do="See the broker that serves the log; the plan's `on_log_unavailable` holds or delivers them.",
-)
+@_event("error", "See the broker that serves the log; the plan's `on_log_unavailable` holds or delivers them.")
 class TimersWaitForCancellations(Alarm):
+    """The log of cancellations has not answered for two seconds whether due timers were cancelled."""
+
     topic: str
     waited_ms: int
 
 
-@_event(
-    "many_cancellations",
-    "warning",
-    means="Cancellations exceed four fifths of a process's limit.",
-    do="Cancel groups, hand the timer and not only its id to `cancel`, or keep cancellations shorter.",
-)
+@_event("warning", "Cancel groups, hand the timer and not only its id to `cancel`, or keep cancellations shorter.")
 class ManyCancellations(Event):
+    """Cancellations exceed four fifths of a process's limit."""
+
     topic: str
     live: int
     limit: int
 
 
-@_event(
-    "cancellations_refused",
-    "error",
-    means="A process remembers as many cancellations as it can, and passes new ones over: their timers are handed out.",
-    do="Find their writer; cancel groups, or hand the timer and not only its id to `cancel`.",
-)
+@_event("error", "Find their writer; cancel groups, or hand the timer and not only its id to `cancel`.")
 class CancellationsRefused(Alarm):
+    """A process remembers as many cancellations as it can, and passes new ones over: their timers are handed out."""
+
     topic: str
     refused: int
     limit: int
 
 
-@_event(
-    "cancellations_compacted",
-    "info",
-    means="The log of cancellations was compacted: processes start sooner.",
-    do="Nothing.",
-)
+@_event("info")
 class CancellationsCompacted(Event):
+    """The log of cancellations was compacted: processes start sooner."""
+
     topic: str
     live: int
 
 
-@_event(
-    "cancellations_not_compacted",
-    "warning",
-    means="The log of cancellations could not be compacted; it grows, and processes start later.",
-    do="See the error and the broker's log; `timewheel cancellations compact PLAN` compacts it.",
-)
+@_event("warning", "See the error and the broker's log; `timewheel cancellations compact PLAN` compacts it.")
 class CancellationsNotCompacted(Event):
+    """The log of cancellations could not be compacted; it grows, and processes start later."""
+
     topic: str
     error: str
 
 
-@_event(
-    "cancellations_unknown",
-    "warning",
-    means="An entry in the log of cancellations is foreign, or of a later version; it is passed over.",
-    do="Find its writer; upgrade this process.",
-)
+@_event("warning", "Find its writer; upgrade this process.")
 class CancellationsUnknown(Alarm):
+    """An entry in the log of cancellations is foreign, or of a later version; it is passed over."""
+
     topic: str
     error: str
 
 
 # Consumers, and messages that they publish again
-@_event(
-    "handler_failed",
-    "warning",
-    means="A handler raised; its message comes again after the negative-acknowledgement delay.",
-    do="Repair the handler.",
-)
+@_event("warning", "Repair the handler.")
 class HandlerFailed(Event):
+    """A handler raised; its message comes again after the negative-acknowledgement delay."""
+
     timer_id: str | None
     error: str
 
 
-@_event(
-    "handlers_left_behind",
-    "warning",
-    means="`run` ended while handlers were busy; their messages come again.",
-    do="Give `run` a longer drain time-out, or make handlers shorter.",
-)
+@_event("warning", "Give `run` a longer drain time-out, or make handlers shorter.")
 class HandlersLeftBehind(Event):
+    """`run` ended while handlers were busy; their messages come again."""
+
     handlers: int
 
 
-@_event(
-    "acknowledge_failed",
-    "warning",
-    means="The client could not take an acknowledgement; that message comes again.",
-    do="Nothing, unless it keeps on: then see the broker's log.",
-)
+@_event("warning", "Nothing, unless it keeps on: then see the broker's log.")
 class AcknowledgeFailed(Event):
+    """The client could not take an acknowledgement; that message comes again."""
+
     error: str
 
 
 @_event(
-    "republish_failed",
     "error",
-    means="A timer that was to be parked, retried, or published again since it came far too early, is not stored; it "
-    "stays unacknowledged, and comes or is tried again. Ten times too early, it is parked.",
-    do="See the error: a missing topic (`timewheel topics ensure PLAN`), its quota or termination, or a permission to "
+    "See the error: a missing topic (`timewheel topics ensure PLAN`), its quota or termination, or a permission to "
     "produce.",
 )
 class RepublishFailed(Alarm):
+    """A timer that was to be parked, retried, or published again since it came far too early, is not stored; it stays
+    unacknowledged, and comes or is tried again. Ten times too early, it is parked.
+    """
+
     timer: str
     error: str
 
 
-@_event(
-    "timer_far_too_early",
-    "error",
-    means="A timer came earlier than a consumer may hold it; it is published again under its due time.",
-    do="Switch delayed delivery on for the topic, and check this machine's clock.",
-)
+@_event("error", "Switch delayed delivery on for the topic, and check this machine's clock.")
 class TimerFarTooEarly(Alarm):
+    """A timer came earlier than a consumer may hold it; it is published again under its due time."""
+
     topic: str
     early_ms: int
     remedy: str
 
 
-@_event(
-    "envelope_unreadable",
-    "error",
-    means="A message's timewheel properties are garbled, or name another subscription; it was handed out at once.",
-    do="Find its producer.",
-)
+@_event("error", "Find its producer.")
 class EnvelopeUnreadable(Alarm):
+    """A message's timewheel properties are garbled, or name another subscription; it was handed out at once."""
+
     topic: str
     error: str | None
 
 
-@_event(
-    "timer_too_new",
-    "error",
-    means="A later version of timewheel wrote a timer, or a stranger a line that begins like that; the consumer gave "
-    "it back. After ten times, or if there are many, it is parked, or handed out as unreadable if the plan has no "
-    "topic for that.",
-    do="Upgrade relays, then consumers, then producers; then `timewheel parked replay PLAN --all`.",
-)
+@_event("error", "Upgrade relays, then consumers, then producers; then `timewheel parked replay PLAN --all`.")
 class TimerTooNew(Alarm):
+    """A later version of timewheel wrote a timer, or a stranger a line that begins like that; the consumer gave it
+    back. After ten times, or if there are many, it is parked, or handed out as unreadable if the plan has no topic for
+    that.
+    """
+
     topic: str
     error: str | None
 
 
 # Handlers, except their failures: code around a handler, the inbox, and parked timers
-@_event(
-    "middleware_failed",
-    "warning",
-    means="A middleware raised in `after` or `failed`, after the timer's outcome was decided.",
-    do="Repair the object and method in the event.",
-)
+@_event("warning", "Repair the object and method in the event.")
 class MiddlewareFailed(Event):
+    """A middleware raised in `after` or `failed`, after the timer's outcome was decided."""
+
     middleware: str
     method: str
     timer_id: str | None
     error: str
 
 
-@_event(
-    "inbox_did_not_answer",
-    "error",
-    means="The inbox's store does not answer; timers wait in the consumer, which asks again each second.",
-    do="See the error and the store.",
-)
+@_event("error", "See the error and the store.")
 class InboxDidNotAnswer(Alarm):
+    """The inbox's store does not answer; timers wait in the consumer, which asks again each second."""
+
     error: str
 
 
-@_event(
-    "inbox_not_notified",
-    "error",
-    means="A timer was handled, and the inbox's store did not record it: a copy would be handled again.",
-    do="See the store. A copy comes only if the acknowledgement was lost, too.",
-)
+@_event("error", "See the store. A copy comes only if the acknowledgement was lost, too.")
 class InboxNotNotified(Event):
+    """A timer was handled, and the inbox's store did not record it: a copy would be handled again."""
+
     timer_id: str | None
     error: str
 
 
 @_event(
-    "inbox_lease_lost",
-    "error",
-    means="A timer was handled after its lease had ended and another had claimed it: it may be handled twice.",
-    do="See why this process stood still, or the store's clock jumped, for longer than the lease of 30 seconds.",
+    "error", "See why this process stood still, or the store's clock jumped, for longer than the lease of 30 seconds."
 )
 class InboxLeaseLost(Event):
+    """A timer was handled after its lease had ended and another had claimed it: it may be handled twice."""
+
     timer_id: str | None
 
 
-@_event(
-    "timer_parked",
-    "error",
-    means="A timer is parked: its handler gave it up, or it came too late to know whether it was cancelled.",
-    do="See the reason; `timewheel parked list PLAN` lists parked timers, `parked replay` has them handled.",
-)
+@_event("error", "See the reason; `timewheel parked list PLAN` lists parked timers, `parked replay` has them handled.")
 class TimerParked(Alarm):
+    """A timer is parked: its handler gave it up, or it came too late to know whether it was cancelled."""
+
     topic: str
     reason: str
 
 
 # Commands, tokens, and hooks themselves
-@_event(
-    "broker_configuration_denied",
-    "warning",
-    means="The role may not read the broker's settings; the defaults of its version are assumed.",
-    do="Use a superuser's token, or check the limits by hand.",
-)
+@_event("warning", "Use a superuser's token, or check the limits by hand.")
 class BrokerConfigurationDenied(Event):
+    """The role may not read the broker's settings; the defaults of its version are assumed."""
+
     endpoint: str
     reason: str
     consequence: str
 
 
-@_event(
-    "secret_file_open",
-    "warning",
-    means="Others can read a file with a token, a key, or a connection that holds a secret.",
-    do="`chmod 600` it, and renew the secret if others may have read it.",
-)
+@_event("warning", "`chmod 600` it, and renew the secret if others may have read it.")
 class SecretFileOpen(Event):
+    """Others can read a file with a token, a key, or a connection that holds a secret."""
+
     path: str
 
 
-@_event("hook_failed", "error", means="A hook raised; the other hooks got its event.", do="Repair the hook.")
+@_event("error", "Repair the hook.")
 class HookFailed(Event):
+    """A hook raised; the other hooks got its event."""
+
     hook: str
     error: str
 
 
-@_event(
-    "snapshot_failed",
-    "warning",
-    means="The exporter could not look at all; it exports the last snapshot, with its time.",
-    do="See the error.",
-)
+@_event("warning", "See the error.")
 class SnapshotFailed(Event):
+    """The exporter could not look at all; it exports the last snapshot, with its time."""
+
     error: str
 
 
-@_event(
-    "relay_process_ended",
-    "error",
-    means="A relay process of `--processes` ended by itself; it is started again after a pause, and others take over "
-    "its partitions.",
-    do="See why in the log before it.",
-)
+@_event("error", "See why in the log before it.")
 class RelayProcessEnded(Event):
+    """A relay process of `--processes` ended by itself; it is started again after a pause, and others take over its
+    partitions.
+    """
+
     relay_id: str
     exit_code: int
     again_in_ms: int
 
 
 @_event(
-    "token_expired",
     "error",
-    means="The client shows a token that has expired by this machine's clock. The broker drops it silently, and the "
-    "client tries for ever. Once per token.",
-    do="Renew the token in its file: the client reads it again, and nothing is lost. A token given as text needs a "
+    "Renew the token in its file: the client reads it again, and nothing is lost. A token given as text needs a "
     "restart.",
 )
 class TokenExpired(Event):
+    """The client shows a token that has expired by this machine's clock. The broker drops it silently, and the client
+    tries for ever. Once per token.
+    """
+
     source: str
     expired_at_ms: int
 
 
-@_event(
-    "token_unreadable",
-    "warning",
-    means="The token could not be read when the client asked for it; the client shows the last one.",
-    do="See that the file is there. Renew it by a rename, so that it is never half written.",
-)
+@_event("warning", "See that the file is there. Renew it by a rename, so that it is never half written.")
 class TokenUnreadable(Event):
+    """The token could not be read when the client asked for it; the client shows the last one."""
+
     source: str
     reason: str
 
 
 # Producers
-@_event(
-    "producer_closed_with_unknown_outcomes",
-    "error",
-    means="`close` did not wait longer for outcomes; those sends ended with `SendOutcomeUnknown`.",
-    do="Send those timers again under the same ids.",
-)
+@_event("error", "Send those timers again under the same ids.")
 class ProducerClosedWithUnknownOutcomes(Event):
+    """`close` did not wait longer for outcomes; those sends ended with `SendOutcomeUnknown`."""
+
     unknown_count: int
 
 
-@_event(
-    "send_callback_failed",
-    "error",
-    means="A callback of `send_async` raised; its timer's outcome stands.",
-    do="Repair the callback.",
-)
+@_event("error", "Repair the callback.")
 class SendCallbackFailed(Event):
+    """A callback of `send_async` raised; its timer's outcome stands."""
+
     timer_id: str
     error: str
 
 
-@_event(
-    "producer_close_failed",
-    "warning",
-    means="A producer of the client could not be closed in order; nothing depends on it.",
-    do="Nothing.",
-)
+@_event("warning")
 class ProducerCloseFailed(Event):
+    """A producer of the client could not be closed in order; nothing depends on it."""
+
     topic: str
     error: str
 
 
-@_event(
-    "producer_dispatcher_failed",
-    "error",
-    means="The thread that ends sends met an unexpected exception, and goes on.",
-    do="Report it with its error: it is a fault of timewheel or of the client.",
-)
+@_event("error", "Report it with its error: it is a fault of timewheel or of the client.")
 class ProducerDispatcherFailed(Event):
+    """The thread that ends sends met an unexpected exception, and goes on."""
+
     error: str
 
 
 # Relays, and connections of any kind
-@_event(
-    "relay_session_crashed",
-    "error",
-    means="A partition began anew after an unexpected exception; nothing is lost.",
-    do="Report it with its reason: it is a fault of timewheel or of the client.",
-)
+@_event("error", "Report it with its reason: it is a fault of timewheel or of the client.")
 class RelaySessionCrashed(Event):
+    """A partition began anew after an unexpected exception; nothing is lost."""
+
     topic: str
     reason: str
 
 
-@_event(
-    "relay_session_failed",
-    "warning",
-    means="A partition began anew after a failed send or a lost connection; nothing is lost.",
-    do="Nothing, unless it keeps on: then see the reason, and the broker's log.",
-)
+@_event("warning", "Nothing, unless it keeps on: then see the reason, and the broker's log.")
 class RelaySessionFailed(Event):
+    """A partition began anew after a failed send or a lost connection; nothing is lost."""
+
     topic: str
     reason: str
 
 
-@_event(
-    "connection_lost",
-    "warning",
-    means="A consumer or relay has had no connection for 5 s, and is not ready. The client goes on trying.",
-    do="See the broker, the network, and the token (`token_expired`). Nothing is lost.",
-)
+@_event("warning", "See the broker, the network, and the token (`token_expired`). Nothing is lost.")
 class ConnectionLost(Event):
+    """A consumer or relay has had no connection for 5 s, and is not ready. The client goes on trying."""
+
     topic: str
 
 
-@_event("connection_back", "info", means="A lost connection is back.", do="Nothing.")
+@_event("info")
 class ConnectionBack(Event):
+    """A lost connection is back."""
+
     topic: str
     away_ms: int
 
 
-@_event(
-    "relay_waits_for_lease",
-    "info",
-    means="Another relay still holds the named producer.",
-    do="Nothing: this relay takes over within seconds of the other's end.",
-)
+@_event("info", "Nothing: this relay takes over within seconds of the other's end.")
 class RelayWaitsForLease(Event):
+    """Another relay still holds the named producer."""
+
     topic: str
     producer_name: str
 
 
-@_event(
-    "relay_position_jumped",
-    "info",
-    means="A relay met a gap in a holding topic's positions: another relay did what lies between, or the subscription "
-    "was skipped, cleared or moved.",
-    do="Nothing while relays come and go. Otherwise those timers are gone: find out who skipped them.",
-)
+@_event("info", "Nothing while relays come and go. Otherwise those timers are gone: find out who skipped them.")
 class RelayPositionJumped(Event):
+    """A relay met a gap in a holding topic's positions: another relay did what lies between, or the subscription was
+    skipped, cleared or moved.
+    """
+
     topic: str
     reason: str
 
 
-@_event(
-    "relay_dead_letter",
-    "warning",
-    means="A message that is no timer, or that no topic takes, was moved to `<due topic>.tw.dead-letter`, with the "
-    "properties `tw-dead-reason`, `tw-dead-from` and `tw-dead-at`. Of messages that the client hides it has the place "
-    "only: `position` is two, with `..` between.",
-    do="`timewheel dead-letters list PLAN` shows it: the subscription `timewheel-dead-letter` keeps it.",
-)
+@_event("warning", "`timewheel dead-letters list PLAN` shows it: the subscription `timewheel-dead-letter` keeps it.")
 class RelayDeadLetter(Alarm):
+    """A message that is no timer, or that no topic takes, was moved to `<due topic>.tw.dead-letter`, with the
+    properties `tw-dead-reason`, `tw-dead-from` and `tw-dead-at`. Of messages that the client hides it has the place
+    only: `position` is two, with `..` between.
+    """
+
     topic: str
     reason: str
     position: str
@@ -584,254 +435,215 @@ class RelayDeadLetter(Alarm):
 
 
 @_event(
-    "relay_hops_beyond_plan",
     "warning",
-    means="A timer has made more hops than this plan sends, and goes on. Once per partition.",
-    do="Nothing after a change of the plan (raise `revision` with each), or after an outage with rings. Else look for "
-    "a wrong clock, or a foreign writer to its topics.",
+    "Nothing after a change of the plan (raise `revision` with each), or after an outage with rings. Else look for a "
+    "wrong clock, or a foreign writer to its topics.",
 )
 class RelayHopsBeyondPlan(Event):
+    """A timer has made more hops than this plan sends, and goes on. Once per partition."""
+
     topic: str
     timer_id: str
     hops: int
     bound: int
 
 
-@_event(
-    "relay_batch_split",
-    "error",
-    means="The client split a group of hops, and the outcome of each message is unknown. All were sent once more, one "
-    "by one: copies may arrive. If the relay died in that moment, some may be lost.",
-    do="Report it: only a client with limits of its own does that.",
-)
+@_event("error", "Report it: only a client with limits of its own does that.")
 class RelayBatchSplit(Event):
+    """The client split a group of hops, and the outcome of each message is unknown. All were sent once more, one by
+    one: copies may arrive. If the relay died in that moment, some may be lost.
+    """
+
     topic: str
     destination: str
     messages: int
 
 
 @_event(
-    "relay_numbers_used_up",
-    "error",
-    means="A foreign producer has used the name of the relay's producer with a number that the relay cannot have "
-    "used: brokers would drop all hops as repeated. Or another client has held that name for three minutes. The relay "
-    "sends under a random name, and nothing is lost; after a crash some timers are stored twice.",
-    do="Find that producer, and withdraw `produce` on the destination from roles that you do not trust with it.",
+    "error", "Find that producer, and withdraw `produce` on the destination from roles that you do not trust with it."
 )
 class RelayNumbersUsedUp(Alarm):
+    """A foreign producer has used the name of the relay's producer with a number that the relay cannot have used:
+    brokers would drop all hops as repeated. Or another client has held that name for three minutes. The relay sends
+    under a random name, and nothing is lost; after a crash some timers are stored twice.
+    """
+
     topic: str
     destination: str
 
 
-@_event(
-    "relay_former_topics_unknown",
-    "warning",
-    means="The relay could not list topics of earlier plans; it goes on, and asks again.",
-    do="Give it an admin URL that answers, or run `timewheel topics ensure PLAN`, which looks too.",
-)
+@_event("warning", "Give it an admin URL that answers, or run `timewheel topics ensure PLAN`, which looks too.")
 class RelayFormerTopicsUnknown(Event):
+    """The relay could not list topics of earlier plans; it goes on, and asks again."""
+
     due_topic: str
     reason: str
 
 
-@_event(
-    "relay_drains_former_topic",
-    "info",
-    means="The relay reads a holding topic of an earlier plan, and moves its timers on by the present plan.",
-    do="Once it is empty, `timewheel topics ensure PLAN --remove-drained` removes it.",
-)
+@_event("info", "Once it is empty, `timewheel topics ensure PLAN --remove-drained` removes it.")
 class RelayDrainsFormerTopic(Event):
+    """The relay reads a holding topic of an earlier plan, and moves its timers on by the present plan."""
+
     topic: str
     backlog: int
 
 
-@_event(
-    "relay_former_topic_unreadable",
-    "error",
-    means="Timers wait in a topic of an earlier plan that this relay cannot drain; it is not ready.",
-    do="See the reason: run the version of timewheel that made the topic, or make the topic in the reason.",
-)
+@_event("error", "See the reason: run the version of timewheel that made the topic, or make the topic in the reason.")
 class RelayFormerTopicUnreadable(Event):
+    """Timers wait in a topic of an earlier plan that this relay cannot drain; it is not ready."""
+
     topic: str
     backlog: int
     reason: str
 
 
-@_event(
-    "relay_plans_changed",
-    "info",
-    means="The plan files have changed: relays of added plans begin, of removed plans drain and end, of changed plans "
-    "both.",
-    do="Nothing. `/readyz` is 503 until all work.",
-)
+@_event("info", "Nothing. `/readyz` is 503 until all work.")
 class RelayPlansChanged(Event):
+    """The plan files have changed: relays of added plans begin, of removed plans drain and end,
+    of changed plans both.
+    """
+
     added: str
     removed: str
     changed: str
 
 
 @_event(
-    "relay_plans_refused",
     "error",
-    means="The changed plan files cannot be served; the former plans go on. Once per reason.",
-    do="See the reason: correct the file, or make the topics (`timewheel topics ensure PLAN`). They are read every "
+    "See the reason: correct the file, or make the topics (`timewheel topics ensure PLAN`). They are read every "
     "second; a restart would fail with the same error.",
 )
 class RelayPlansRefused(Event):
+    """The changed plan files cannot be served; the former plans go on. Once per reason."""
+
     reason: str
 
 
-@_event(
-    "relay_plan_not_started",
-    "error",
-    means="A relay of a new or changed plan, or of a shadow with a new state, could not begin. It is tried again; not "
-    "ready meanwhile.",
-    do="See the reason and the broker.",
-)
+@_event("error", "See the reason and the broker.")
 class RelayPlanNotStarted(Event):
+    """A relay of a new or changed plan, or of a shadow with a new state, could not begin. It is tried again; not ready
+    meanwhile.
+    """
+
     due_topic: str
     reason: str
 
 
-@_event(
-    "relay_plan_outdated",
-    "warning",
-    means="The due topic was provisioned by a later revision of the plan, or by another plan of the same revision. "
-    "The relay goes on by the file that it has. Once per reason.",
-    do="Give all processes the file that the reason names.",
-)
+@_event("warning", "Give all processes the file that the reason names.")
 class RelayPlanOutdated(Event):
+    """The due topic was provisioned by a later revision of the plan, or by another plan of the same revision. The relay
+    goes on by the file that it has. Once per reason.
+    """
+
     due_topic: str
     reason: str
 
 
 @_event(
-    "relay_namespace_dropped",
-    "error",
-    means="A changed plan has another `holding_namespace` without the former: no relay reads it. `waiting` entries "
-    "are there, if known.",
-    do="Write `former_namespaces` with that namespace into the plan; this process takes it up within seconds.",
+    "error", "Write `former_namespaces` with that namespace into the plan; this process takes it up within seconds."
 )
 class RelayNamespaceDropped(Event):
+    """A changed plan has another `holding_namespace` without the former: no relay reads it. `waiting` entries are
+    there, if known.
+    """
+
     due_topic: str
     namespace: str
     waiting: int | None
 
 
-@_event(
-    "relay_plan_dropped",
-    "warning",
-    means="A plan has left the plan files, and this process no longer serves it. `waiting` entries are in its holding "
-    "topics, if known.",
-    do="If some wait, let another relay serve that plan: else they are late, never lost.",
-)
+@_event("warning", "If some wait, let another relay serve that plan: else they are late, never lost.")
 class RelayPlanDropped(Event):
+    """A plan has left the plan files, and this process no longer serves it. `waiting` entries are in its holding
+    topics, if known.
+    """
+
     due_topic: str
     waiting: int | None
 
 
 # Shadows
-@_event(
-    "shadow_state",
-    "info",
-    means="A command changed the requested state of a shadow: shadowing, paused, draining, native.",
-    do="Nothing.",
-)
+@_event("info")
 class ShadowState(Event):
+    """A command changed the requested state of a shadow: shadowing, paused, draining, native."""
+
     due_topic: str
     state: str
 
 
-@_event(
-    "shadow_refuses",
-    "error",
-    means="The topic forbids moving, such as by a subscription on which brokers delay nothing; moved timers still "
-    "come in time.",
-    do="Change the reason. Until then the topic gathers gaps as without a shadow.",
-)
+@_event("error", "Change the reason. Until then the topic gathers gaps as without a shadow.")
 class ShadowRefuses(Event):
+    """The topic forbids moving, such as by a subscription on which brokers delay nothing; moved timers still come in
+    time.
+    """
+
     due_topic: str
     reason: str
 
 
-@_event(
-    "shadow_inspection_fails",
-    "warning",
-    means="The admin API did not answer a shadow's request for state and subscriptions; after a minute nothing more "
-    "is moved.",
-    do="See the brokers' web service, and the shadow's rights to stats and properties.",
-)
+@_event("warning", "See the brokers' web service, and the shadow's rights to stats and properties.")
 class ShadowInspectionFails(Event):
+    """The admin API did not answer a shadow's request for state and subscriptions; after a minute nothing more is
+    moved.
+    """
+
     due_topic: str
     reason: str
 
 
 @_event(
-    "shadow_misses_partitions",
     "warning",
-    means="The due topic has more partitions than its plan: from those nothing is moved, and they gather gaps.",
-    do="Write the number into the plan, run `timewheel topics ensure PLAN --grow`, and let shadows and relays read "
-    "the plan again (SIGHUP, or wait a second).",
+    "Write the number into the plan, run `timewheel topics ensure PLAN --grow`, and let shadows and relays read the "
+    "plan again (SIGHUP, or wait a second).",
 )
 class ShadowMissesPartitions(Event):
+    """The due topic has more partitions than its plan: from those nothing is moved, and they gather gaps."""
+
     due_topic: str
     has: int
     plan: int
 
 
-@_event(
-    "shadow_waits_for_lease",
-    "info",
-    means="Another shadow moves from this partition, or did until just now.",
-    do="Nothing: it takes over when the other is gone.",
-)
+@_event("info", "Nothing: it takes over when the other is gone.")
 class ShadowWaitsForLease(Event):
+    """Another shadow moves from this partition, or did until just now."""
+
     topic: str
 
 
-@_event(
-    "shadow_move_failed",
-    "warning",
-    means="Moving from a partition began anew after an error, such as a reload of the topic. Nothing is lost: moved "
-    "timers are acknowledged again, others stay.",
-    do="Nothing, unless it keeps on: then see the reason, and the broker's log.",
-)
+@_event("warning", "Nothing, unless it keeps on: then see the reason, and the broker's log.")
 class ShadowMoveFailed(Event):
+    """Moving from a partition began anew after an error, such as a reload of the topic. Nothing is lost: moved timers
+    are acknowledged again, others stay.
+    """
+
     topic: str
     reason: str
 
 
-@_event(
-    "shadow_moves_again",
-    "info",
-    means="A mover began: it acknowledged again what a reload had made the broker forget.",
-    do="Nothing. Many forgotten acknowledgements after each reload: the broker keeps too few ranges.",
-)
+@_event("info", "Nothing. Many forgotten acknowledgements after each reload: the broker keeps too few ranges.")
 class ShadowMovesAgain(Event):
+    """A mover began: it acknowledged again what a reload had made the broker forget."""
+
     topic: str
     journal: int
     forgotten: int
 
 
-@_event(
-    "shadow_caught_up",
-    "info",
-    means="A mover has gone through the backlog of its partition.",
-    do="When all partitions are caught up, an unload removes stale index entries from the broker's index.",
-)
+@_event("info", "When all partitions are caught up, an unload removes stale index entries from the broker's index.")
 class ShadowCaughtUp(Event):
+    """A mover has gone through the backlog of its partition."""
+
     topic: str
     moved: int
 
 
-@_event(
-    "shadow_stays_native",
-    "warning",
-    means="Timers far from due stay in the due topic, since they cannot be moved as they are. Once for each reason, "
-    "with the place of the first.",
-    do="Nothing, if they are few: the broker delivers them. If they are many, change how they are sent.",
-)
+@_event("warning", "Nothing, if they are few: the broker delivers them. If they are many, change how they are sent.")
 class ShadowStaysNative(Event):
+    """Timers far from due stay in the due topic, since they cannot be moved as they are. Once for each reason, with the
+    place of the first.
+    """
+
     topic: str
     why: str
     position: str

@@ -25,8 +25,7 @@ __all__ = [
 
 LOOPBACK = "127.0.0.1"
 LIVE_PATH = "/livez"
-"""Liveness page: reports whether a restart would help. A missing broker is not a reason:
-a new process would not find it either."""
+"""Liveness page: reports whether a restart would help, as it would not for a missing broker."""
 READY_PATH = "/readyz"
 """Readiness page: reports whether everything is served at this moment."""
 METRICS_PATH = "/metrics"

@@ -89,6 +89,14 @@ def nothing_is_left(broker: Broker, plan: Plan, subscription: str = SUBSCRIPTION
     return left_in(broker, due, subscription) == 0
 
 
+def handed_out(client: Any, broker: Broker, plan: Plan, subscription: str = SUBSCRIPTION) -> dict[str | None, int]:
+    """How often a consumer hands out each timer until nothing is left."""
+    handled = Handled()
+    with running(DelayedConsumer(client, plan, subscription), handled):
+        eventually(lambda: nothing_is_left(broker, plan, subscription), WAIT_S)
+    return dict(handled.times)
+
+
 @pytest.mark.parametrize(
     "scheme",
     [
@@ -180,10 +188,7 @@ def test_cancels_that_were_made_before_a_consumer_began_are_honoured_by_each_sub
             producer.cancel(timer)
     eventually(lambda: now_ms() > timers[-1].due_ms)
     for subscription in plan.subscriptions:
-        handled = Handled()
-        with running(DelayedConsumer(client, plan, subscription), handled):
-            eventually(partial(nothing_is_left, pulsar_broker, plan, subscription), WAIT_S)
-        assert dict(handled.times) == {"t3": 1, "t4": 1, "t5": 1}
+        assert handed_out(client, pulsar_broker, plan, subscription) == {"t3": 1, "t4": 1, "t5": 1}
 
 
 def test_what_is_replaced_moved_or_cancelled_as_a_group_comes_once_as_the_last_one_or_not_at_all(
@@ -238,8 +243,6 @@ def test_what_is_replaced_moved_or_cancelled_as_a_group_comes_once_as_the_last_o
 
 
 def test_the_asyncio_producer_cancels_and_replaces_as_well(client: Any, pulsar_broker: Broker, plan: Plan) -> None:
-    handled = Handled()
-
     async def send_and_cancel() -> list[CancelResult | None]:
         async with AsyncDelayedProducer(client, plan) as producer:
             one, two, three = await asyncio.gather(
@@ -257,24 +260,17 @@ def test_the_asyncio_producer_cancels_and_replaces_as_well(client: Any, pulsar_b
 
     answers = asyncio.run(send_and_cancel())
     assert [one and one.answer for one in answers] == [Answer.CERTAIN, Answer.UNSEEN, Answer.CERTAIN, Answer.UNSEEN]
-    with running(DelayedConsumer(client, plan, SUBSCRIPTION), handled):
-        eventually(lambda: nothing_is_left(pulsar_broker, plan), WAIT_S)
-    assert dict(handled.times) == {"three": 1, "five": 1}
+    assert handed_out(client, pulsar_broker, plan) == {"three": 1, "five": 1}
 
 
 def test_what_cannot_be_cancelled_is_refused_with_the_reason(client: Any, plan: Plan) -> None:
     events = Events()
     with DelayedProducer(client, plan, hooks=(events,)) as producer:
-        for wrong, reason in [
-            ("", "not empty"),
-            ("x" * 257, "at most 256"),
-            (b"x", "is text"),
-            ("\ud800", "surrogate"),
-        ]:
-            with pytest.raises(CancelRefused, match=reason):
-                producer.cancel(wrong)  # type: ignore[arg-type]
-            with pytest.raises(CancelRefused, match=reason):
-                producer.cancel_group(wrong)  # type: ignore[arg-type]
+        wrong: dict[Any, str] = {"": "not empty", "x" * 257: "at most 256", b"x": "is text", "\ud800": "surrogate"}
+        for name, reason in wrong.items():
+            for cancel in (producer.cancel, producer.cancel_group):
+                with pytest.raises(CancelRefused, match=reason):
+                    cancel(name)
         foreign = Timer("a", now_ms(), due_topic="persistent://public/default/other")
         with pytest.raises(CancelRefused, match="was sent to persistent://public/default/other"):
             producer.cancel(foreign)
@@ -582,7 +578,6 @@ def test_over_its_quota_a_cancel_fails_with_the_reason_and_the_timer_comes(
         full = BacklogQuota(action="producer_exception", limit_bytes=1)
         admin.topic_policies.set(log, SIZE_QUOTA, full)
         eventually(lambda: admin.topic_policies.get(log, SIZE_QUOTA) == full)
-    handled = Handled()
     with DelayedProducer(client, plan) as producer:
         alive = producer.send(b"x", deliver_after=LATER, timer_id="alive")
         with pytest.raises(CancelFailed, match="uota") as refused:
@@ -591,6 +586,4 @@ def test_over_its_quota_a_cancel_fails_with_the_reason_and_the_timer_comes(
         # What replaces another is stored all the same, and says that the other one is not cut off.
         with pytest.raises(TimewheelError, match="uota"):
             producer.reschedule(alive, b"y", deliver_after=LATER)
-        with running(DelayedConsumer(client, plan, SUBSCRIPTION), handled):
-            eventually(lambda: nothing_is_left(pulsar_broker, plan), WAIT_S)
-    assert dict(handled.times) == {"alive": 2}
+        assert handed_out(client, pulsar_broker, plan) == {"alive": 2}

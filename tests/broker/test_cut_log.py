@@ -8,7 +8,8 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -34,6 +35,7 @@ from timewheel.core.names import CANCELLATIONS_SUBSCRIPTION, Names, partition_to
 from timewheel.core.plan import Cancel, Plan
 from timewheel.core.planfile import save_plan
 from timewheel.events import CancellationsUnknown
+from timewheel.hooks import Hook
 from timewheel.producers import DelayedProducer
 from timewheel.provision import ensure
 from timewheel.relay import Relay, compactor
@@ -48,19 +50,19 @@ def plan(pulsar_broker: Broker, topic: str) -> Plan:
     return provisioned(pulsar_broker, plan_on(topic))
 
 
-class Reading:
+@contextmanager
+def reading(client: Any, plan: Plan, *hooks: Hook) -> Iterator[CancellationLog]:
     """A log that is read as a consumer reads it."""
+    log = CancellationLog(client, plan, SystemClock(), Hooks(hooks or (Events(),)))
+    log.start()
+    try:
+        yield log
+    finally:
+        log.stop()
 
-    def __init__(self, client: Any, plan: Plan) -> None:
-        self.events = Events()
-        self.log = CancellationLog(client, plan, SystemClock(), Hooks((self.events,)))
 
-    def __enter__(self) -> CancellationLog:
-        self.log.start()
-        return self.log
-
-    def __exit__(self, *_: object) -> None:
-        self.log.stop()
+def is_at_end(log: CancellationLog) -> bool:
+    return log.await_answer(log.ask(), WAIT_S * 1_000)
 
 
 def write(client: Any, plan: Plan, cancellations: Iterable[Cancellation], *, lines_each: int = 1) -> None:
@@ -77,22 +79,22 @@ def cancellations(count: int, *, cut: int = 17, prefix: str = "t") -> list[Cance
 
 
 def read_all(client: Any, plan: Plan) -> set[Cancellation]:
-    with Reading(client, plan) as log:
-        assert log.await_answer(log.ask(), WAIT_S * 1_000)
+    with reading(client, plan) as log:
+        assert is_at_end(log)
         return set(log.table.live())
 
 
 def test_everyone_reads_the_same_and_an_answer_covers_what_was_confirmed_before(client: Any, plan: Plan) -> None:
     written = set(cancellations(500))
-    with Reading(client, plan) as first:
-        assert first.await_answer(first.ask(), WAIT_S * 1_000)
+    with reading(client, plan) as first:
+        assert is_at_end(first)
         assert not len(first.table)
         for number in range(20):
             write(client, plan, [Cancellation("timer", f"later{number}", 1, now_ms() + DAY_MS)])
-            assert first.await_answer(first.ask(), WAIT_S * 1_000)
+            assert is_at_end(first)
             assert f"later{number}" in {one.name for one in first.table.live()}
         write(client, plan, written)
-        assert first.await_answer(first.ask(), WAIT_S * 1_000)
+        assert is_at_end(first)
         assert written <= set(first.table.live())
         assert set(first.table.live()) == read_all(client, plan)
 
@@ -108,13 +110,13 @@ def test_packed_it_says_the_same_and_what_was_read_is_acknowledged(
     write(client, plan, written, lines_each=10)
     before = read_all(client, plan)
     assert len(before) == 3_001
-    with Reading(client, plan) as log:
+    with reading(client, plan) as log:
         assert compact(client, log) == 3_001
-        assert log.await_answer(log.ask(), WAIT_S * 1_000)
+        assert is_at_end(log)
         assert set(log.table.live()) == before
         assert log.loose == 0
         write(client, plan, cancellations(5, prefix="new"))
-        assert log.await_answer(log.ask(), WAIT_S * 1_000)
+        assert is_at_end(log)
         assert log.loose == 5
     assert {one for one in read_all(client, plan) if not one.name.startswith("new")} == before
     # What the subscription still keeps is the pack, and what came after it.
@@ -127,7 +129,7 @@ def test_one_janitor_at_a_time_packs_and_two_do_no_harm(
     write(client, plan, cancellations(2_000), lines_each=10)
     packed: list[int | None] = []
     other = connect(pulsar_broker)
-    with Reading(client, plan) as one, Reading(other, plan) as two:
+    with reading(client, plan) as one, reading(other, plan) as two:
 
         def pack(by: Any, log: CancellationLog) -> None:
             packed.append(compact(by, log))
@@ -248,12 +250,9 @@ def test_a_janitor_that_is_killed_at_any_step_takes_nothing_back(
     assert came == "here\n"
     pulsar_broker.unload(partition_topic(Names(plan).cancellations, 0))
     assert read_all(client, plan) == before
-    with Reading(client, plan) as log:
-
-        def packed() -> bool:
-            return compact(client, log) == 3_000  # the lease of the dead is over once the broker sees it gone
-
-        eventually(packed, WAIT_S)
+    with reading(client, plan) as log:
+        # The lease of the dead is over once the broker sees it gone.
+        eventually(lambda: compact(client, log) == 3_000, WAIT_S)
     assert read_all(client, plan) == before
 
 
@@ -269,13 +268,13 @@ def test_a_million_cut_offs_in_packs_are_read_in_seconds(client: Any, plan: Plan
         producer.send_async(pack, lambda *_: None)
     producer.flush()
     producer.close()
-    with Reading(client, plan) as log:
+    with reading(client, plan) as log:
         began_ms = now_ms()
         assert log.await_answer(log.ask(), 120_000)
         took_ms = now_ms() - began_ms
         assert len(log.table) == 1_000_000
         write(client, plan, cancellations(1, prefix="one more"))
-        assert log.await_answer(log.ask(), WAIT_S * 1_000)
+        assert is_at_end(log)
         # Refused, so that memory is bounded, and it stays ready: nobody who writes there can hold all timers back.
         assert len(log.table) == 1_000_000
         assert log.ready
@@ -285,15 +284,13 @@ def test_a_million_cut_offs_in_packs_are_read_in_seconds(client: Any, plan: Plan
 
 
 def test_a_reader_of_the_log_is_nobodys_foreign_subscription(client: Any, pulsar_broker: Broker, plan: Plan) -> None:
-    with Reading(client, plan) as log, AdminClient(pulsar_broker.admin_url) as admin:
-        assert log.await_answer(log.ask(), WAIT_S * 1_000)
+    with reading(client, plan) as log, AdminClient(pulsar_broker.admin_url) as admin:
+        assert is_at_end(log)
         names = admin.topics.stats(partition_topic(log.topic, 0)).subscriptions
         assert len(names) == 2
         report = ensure(admin, plan, now_ms=now_ms())
         assert not [finding for finding in report.findings if "cancellations" in finding.where]
 
-
-WAIT_MS = 30_000
 
 NO_TEXT = metadata_of(properties={"p": "\udcff"})
 KEY = data_field(13, data_field(1, b"key") + data_field(2, b"\x01" * 32)) + data_field(15, bytes(12))
@@ -306,19 +303,6 @@ MARKER = metadata_of(more=number_field(20, 10))
 
 def good(name: str) -> Cancellation:
     return Cancellation("timer", name, 1, now_ms() + DAY_MS)
-
-
-def log_of(stage: Stage, events: Events) -> CancellationLog:
-    return CancellationLog(stage.client, stage.plan, SystemClock(), Hooks((events,)))
-
-
-def answers(log: CancellationLog) -> bool:
-    """Whether one that begins now reads to the end."""
-    log.start()
-    try:
-        return log.await_answer(log.ask(), WAIT_MS)
-    finally:
-        log.stop()
 
 
 def unknown(events: Events) -> int:
@@ -339,24 +323,20 @@ ODD = {
 def test_odd_entries_at_the_end_of_the_log_hold_up_no_answer(pulsar_broker: Broker) -> None:
     events = Events()
     with Stage(pulsar_broker, plan_of(cancel=Cancel())) as stage:
-        log, part = log_of(stage, events), partition_topic(stage.names.cancellations, 0)
-        with RawProducer(pulsar_broker.service_url, part) as raw:
-            log.start()
-            try:
-                for kind, odd in ODD.items():
-                    for metadata in odd:
-                        raw.send(metadata, b"x")
-                    assert log.await_answer(log.ask(), WAIT_MS), f"no answer behind {kind}; {events.events}"
-                    last = stage.admin.topics.last_position(part)
-                    assert answers(log_of(stage, Events())), kind
-                    assert stage.admin.topics.last_position(part) == last, f"{kind}: it waited for another message"
-                    raw.send(metadata_of(), good(f"behind {kind}").line().encode())
-                    assert log.await_answer(log.ask(), WAIT_MS), kind
-                    assert log.ready
-                assert {one.name for one in log.table.live()} == {f"behind {kind}" for kind in ODD}
-                assert compact(stage.client, log) == len(ODD)
-            finally:
-                log.stop()
+        part = partition_topic(stage.names.cancellations, 0)
+        with RawProducer(pulsar_broker.service_url, part) as raw, reading(stage.client, stage.plan, events) as log:
+            for kind, odd in ODD.items():
+                for metadata in odd:
+                    raw.send(metadata, b"x")
+                assert is_at_end(log), f"no answer behind {kind}; {events.events}"
+                last = stage.admin.topics.last_position(part)
+                read_all(stage.client, stage.plan)
+                assert stage.admin.topics.last_position(part) == last, f"{kind}: it waited for another message"
+                raw.send(metadata_of(), good(f"behind {kind}").line().encode())
+                assert is_at_end(log), kind
+                assert log.ready
+            assert {one.name for one in log.table.live()} == {f"behind {kind}" for kind in ODD}
+            assert compact(stage.client, log) == len(ODD)
     assert unknown(events) >= len(ODD) - 1
     assert not events.named("cancellations_not_read")
 
@@ -367,18 +347,14 @@ def test_of_a_huge_batch_some_thousand_are_read_and_then_what_stands_behind_it(p
     packed = bytes(cramjam.zstd.compress(body))
     assert len(packed) < 10_000
     with Stage(pulsar_broker, plan_of(cancel=Cancel())) as stage:
-        log = log_of(stage, events)
         with RawProducer(pulsar_broker.service_url, partition_topic(stage.names.cancellations, 0)) as raw:
             large = metadata_of(compression=3, uncompressed_bytes=len(body), batch_size=200_000)
             raw.send(large, packed, messages=200_000)
-            log.start()
-            try:
-                assert log.await_answer(log.ask(), WAIT_MS), "at the end of the log"
+            with reading(stage.client, stage.plan, events) as log:
+                assert is_at_end(log)
                 assert compact(stage.client, log) == 0, "it is acknowledged whole"
                 raw.send(metadata_of(), good("behind").line().encode())
-                assert log.await_answer(log.ask(), WAIT_MS)
+                assert is_at_end(log)
                 assert {one.name for one in log.table.live()} == {"behind"}
-            finally:
-                log.stop()
         eventually(lambda: backlog(pulsar_broker, stage.names.cancellations, CANCELLATIONS_SUBSCRIPTION) <= 2, 60)
     assert unknown(events) == LARGEST_BATCH + 1

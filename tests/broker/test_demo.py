@@ -8,6 +8,8 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -158,10 +160,11 @@ def test_it_ends_by_planning_from_its_own_ledger(played: tuple[Path, dict[str, A
     assert "predicted beside measured" in (out / "report.html").read_text()
 
 
-@pytest.mark.short
-def test_a_killed_demo_leaves_nothing_behind(tmp_path: Path) -> None:
+@contextmanager
+def under_way(out: Path, schemes: str) -> Iterator[subprocess.Popen[str]]:
+    """A demo that has shown a gap count; it is killed at the end, and may leave no process."""
     demo = subprocess.Popen(
-        command(tmp_path, "--schemes", "native,calendar"), stdout=subprocess.PIPE, text=True, start_new_session=True
+        command(out, "--schemes", schemes), stdout=subprocess.PIPE, text=True, start_new_session=True
     )
     try:
         assert demo.stdout is not None
@@ -173,28 +176,27 @@ def test_a_killed_demo_leaves_nothing_behind(tmp_path: Path) -> None:
             assert time.monotonic() - began < BROKER_LINE_S, "no gap count was shown"
         family = psutil.Process(demo.pid).children(recursive=True)
         assert len(family) >= 3  # at least native's player, and the broker under its supervisor
+        yield demo
     finally:
-        os.kill(demo.pid, signal.SIGKILL)
+        demo.kill()
         demo.communicate()
     eventually(lambda: not [one for one in family if one.is_running()], timeout=90, message="processes were left")
 
 
 @pytest.mark.short
+def test_a_killed_demo_leaves_nothing_behind(tmp_path: Path) -> None:
+    with under_way(tmp_path, "native,calendar") as demo:
+        os.kill(demo.pid, signal.SIGKILL)
+
+
+@pytest.mark.short
 def test_an_ended_demo_says_that_there_is_no_verdict(tmp_path: Path) -> None:
-    demo = subprocess.Popen(
-        command(tmp_path, "--schemes", "native"), stdout=subprocess.PIPE, text=True, start_new_session=True
-    )
-    assert demo.stdout is not None
-    said = ""
-    while "gaps now: native" not in said:
-        said = demo.stdout.readline()
-    family = psutil.Process(demo.pid).children(recursive=True)
-    demo.send_signal(signal.SIGTERM)
-    rest, _ = demo.communicate(timeout=180)
-    assert demo.returncode == 130
-    assert "no verdict" in rest
+    with under_way(tmp_path, "native") as demo:
+        demo.send_signal(signal.SIGTERM)
+        rest, _ = demo.communicate(timeout=180)
+        assert demo.returncode == 130
+        assert "no verdict" in rest
     assert not (tmp_path / "report.html").exists()
-    eventually(lambda: not [one for one in family if one.is_running()], timeout=90, message="processes were left")
 
 
 @pytest.mark.proof

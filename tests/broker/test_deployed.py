@@ -90,8 +90,7 @@ class Machine:
             return False
 
     def run(self, command: list[str], **variables: str) -> str:
-        environment = {**os.environ, **variables}
-        ended = ran(command, cwd=ROOT, env=environment, timeout=START_S)
+        ended = ran(command, cwd=ROOT, env={**os.environ, **variables}, timeout=START_S)
         assert ended.returncode == 0, f"{command}\n{ended.stdout}{ended.stderr}"
         return ended.stdout
 
@@ -189,14 +188,12 @@ class Machine:
         given = {
             one["name"]: self.here(one.get("value", "")) for one in container.get("env", ()) if "TLS" not in one["name"]
         }
-        variables = {
-            **given,
-            **({"PULSAR_SERVICE_URL": self.broker.service_url} if "PULSAR_SERVICE_URL" in given else {}),
-        }
+        if "PULSAR_SERVICE_URL" in given:
+            given["PULSAR_SERVICE_URL"] = self.broker.service_url
         if kind in ("Job", "CronJob"):
-            self.run(command, **variables)
+            self.run(command, **given)
         else:
-            self.start(name, command, **variables)
+            self.start(name, command, **given)
         if "readinessProbe" in container:
             eventually(lambda: self.is_ready("8080"), START_S, message=self.logs[name].read_text())
 
@@ -209,8 +206,7 @@ def machine(cluster: LocalPulsar, tmp_path: Path) -> Iterator[Machine]:
 
 def handled(machine: Machine, plan: Path, log: str) -> None:
     """A timer is handled by whoever writes this log, and one that is far from due waits in a tier."""
-    quiet = pulsar.ConsoleLogger(pulsar.LoggerLevel.Error)
-    client = pulsar.Client(machine.broker.service_url, logger=quiet)
+    client = pulsar.Client(machine.broker.service_url, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error))
     with DelayedProducer(client, Plan.load(plan)) as producer:
         producer.send(b"renew", deliver_after=timedelta(seconds=2), timer_id="soon")
         producer.send(b"renew", deliver_after=timedelta(days=20), timer_id="far")

@@ -16,6 +16,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from string import Template
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import httpx
@@ -102,11 +103,9 @@ class Exporting:
         self.process.wait()
 
     def ask(self, path: str) -> Any:
-
         return httpx.get(f"http://{LOOPBACK}:{self.port}{path}", timeout=10, trust_env=False)
 
     def is_ready(self) -> bool:
-
         assert self.process.poll() is None, self.log.read_text()
         try:
             return bool(self.ask("/readyz").status_code == 200)
@@ -114,43 +113,72 @@ class Exporting:
             return False
 
 
-@pytest.mark.timeout(300)
-def test_every_query_and_every_alert_answers(broker: Broker, client: Any, tmp_path: Path) -> None:
-    with AdminClient(broker.admin_url) as admin:
-        ensure(admin, PLAN, now_ms=time.time_ns() // 1_000_000)
-    plan_file, shadowed_file = tmp_path / "reminders.toml", tmp_path / "shadowed.toml"
-    save_plan(PLAN, plan_file)
-    save_plan(SHADOWED, shadowed_file)
+class Work(NamedTuple):
+    """A service, an exporter beside it, and the Prometheus that scrapes them and a relay."""
+
+    scraping: Prometheus
+    metrics: Metrics
+    producer: DelayedProducer
+    consumer: DelayedConsumer
+    exporter: Exporting
+
+
+@contextmanager
+def at_work(
+    broker: Broker,
+    client: Any,
+    folder: Path,
+    *plans: Plan,
+    rules: Sequence[Path] = (),
+    targets: Mapping[str, str] = MappingProxyType({}),
+) -> Iterator[Work]:
+    """A service and a relay of `PLAN`, and an exporter of it and more plans; its consumer is not started yet."""
+    prometheus.need("prometheus")
+    files = [folder / f"{number}.toml" for number in range(1 + len(plans))]
+    for plan, file in zip((PLAN, *plans), files, strict=True):
+        save_plan(plan, file)
     registry = CollectorRegistry()
     metrics = Metrics(registry)
     hooks = (log_event, metrics.count_event)
     server = HttpServer(LOOPBACK, 0, {"/metrics": metrics_page(registry)})
-    prometheus.need("prometheus")
-    files = (str(plan_file), str(shadowed_file))
-    exporting = Exporting(tmp_path, *files, "public/default", "--admin-url", broker.admin_url, "--every", "1s")
+    exported = (*map(str, files), "public/default", "--admin-url", broker.admin_url, "--every", "1s")
     with (
-        ShadowStage(broker, SHADOWED) as shadowed,
-        RelayProcess(broker, PLAN, tmp_path) as relay,
-        exporting as exporter,
+        RelayProcess(broker, PLAN, folder) as relay,
+        Exporting(folder, *exported) as exporter,
         prometheus.started(
-            tmp_path,
+            folder,
             {
                 "service": f"{LOOPBACK}:{server.port}",
                 "relay": f"{LOOPBACK}:{relay.port}",
                 "exporter": f"{LOOPBACK}:{exporter.port}",
-                "broker": broker.admin_url.removeprefix("http://") + "/metrics/",
+                **targets,
             },
-            prometheus.RULES,
+            rules,
         ) as scraping,
         metrics.watch_producer(DelayedProducer(client, PLAN, hooks=hooks)) as producer,
-        metrics.watch_consumer(DelayedConsumer(client, PLAN, "billing", hooks=hooks)) as consumer,
     ):
+        consumer = metrics.watch_consumer(DelayedConsumer(client, PLAN, "billing", hooks=hooks))
+        eventually(exporter.is_ready, 60, message=exporter.log.read_text())
+        relay.await_ready()
+        yield Work(scraping, metrics, producer, consumer, exporter)
+    server.close()
+
+
+@pytest.mark.timeout(300)
+def test_every_query_and_every_alert_answers(broker: Broker, client: Any, tmp_path: Path) -> None:
+    with AdminClient(broker.admin_url) as admin:
+        ensure(admin, PLAN, now_ms=time.time_ns() // 1_000_000)
+    of_broker = {"broker": broker.admin_url.removeprefix("http://") + "/metrics/"}
+    with (
+        ShadowStage(broker, SHADOWED) as shadowed,
+        at_work(broker, client, tmp_path, SHADOWED, rules=prometheus.RULES, targets=of_broker) as work,
+        work.consumer as consumer,
+    ):
+        scraping, metrics, producer, _, exporter = work
         shadowed.desired(State.SHADOWING)
         shadow = shadowed.shadow()
         metrics.watch_shadows(lambda: (shadow,))
         plain = shadowed.plain_producer()
-        eventually(exporter.is_ready, 60, message=exporter.log.read_text())
-        relay.await_ready()
         for number in range(40):
             producer.send(b"x", deliver_after=dt.timedelta(seconds=0.2 * number if number % 2 else 1_800))
         with pytest.raises(PayloadTooLarge):
@@ -194,7 +222,6 @@ def test_every_query_and_every_alert_answers(broker: Broker, client: Any, tmp_pa
 
         exporter.process.send_signal(signal.SIGTERM)
         assert exporter.process.wait(30) == 0, exporter.log.read_text()
-    server.close()
 
 
 def test_an_exporter_without_a_broker_tells_nothing_and_says_so(tmp_path: Path) -> None:
@@ -254,33 +281,9 @@ class Flaky:
 
 @contextmanager
 def watched(broker: LocalPulsar, client: Any, folder: Path) -> Iterator[Prometheus]:
-    """A service, a relay and an exporter at work, and a Prometheus that scrapes them each second."""
-    plan_file = folder / "reminders.toml"
-    save_plan(PLAN, plan_file)
-    registry = CollectorRegistry()
-    metrics = Metrics(registry)
-    hooks = (log_event, metrics.count_event)
-    server = HttpServer(LOOPBACK, 0, {"/metrics": metrics_page(registry)})
-    exporter = ("--admin-url", broker.admin_url, "--every", "1s")
-    with (
-        RelayProcess(broker, PLAN, folder) as relay,
-        Exporting(folder, str(plan_file), "public/default", *exporter) as exporting,
-        prometheus.started(
-            folder,
-            {
-                "service": f"{LOOPBACK}:{server.port}",
-                "relay": f"{LOOPBACK}:{relay.port}",
-                "exporter": f"{LOOPBACK}:{exporting.port}",
-            },
-        ) as scraping,
-        metrics.watch_producer(DelayedProducer(client, PLAN, hooks=hooks)) as producer,
-        running(metrics.watch_consumer(DelayedConsumer(client, PLAN, "billing", hooks=hooks)), Flaky()),
-        sending(producer),
-    ):
-        eventually(exporting.is_ready, 60)
-        relay.await_ready()
-        yield scraping
-    server.close()
+    """A service, a relay and an exporter that are busy, and a Prometheus that scrapes them each second."""
+    with at_work(broker, client, folder) as work, running(work.consumer, Flaky()), sending(work.producer):
+        yield work.scraping
 
 
 @contextmanager
@@ -325,7 +328,6 @@ def trouble(client: Any, admin: AdminClient, until_s: float) -> None:
 @pytest.mark.proof
 @pytest.mark.timeout(400)
 def test_every_panel_has_something_to_show(tmp_path: Path, evidence: Evidence) -> None:
-    prometheus.need("prometheus")
     shown = [panel for panel in panels() if panel["type"] != "row"]
     limited = own_broker({"managedLedgerMaxUnackedRangesToPersist": str(LIMIT)})
     with limited as broker, AdminClient(broker.admin_url) as admin, ExitStack() as stack:
@@ -354,13 +356,6 @@ def test_every_panel_has_something_to_show(tmp_path: Path, evidence: Evidence) -
         assert len(set(names)) == len(names), (panel["title"], names)
         assert len(names) <= MAX_LINES, (panel["title"], names)
         assert panel["type"] != "timeseries" or all(names), panel["title"]
-    evidence(
-        "every panel of the dashboard has something to show",
-        {
-            "panels": len(shown),
-            "lines": sum(len(drawn[panel["id"]]) for panel in shown),
-            "empty": len(empty),
-            "flat": len(flat),
-            "played (s)": PLAYED_S,
-        },
-    )
+    lines = sum(map(len, drawn.values()))
+    figures = {"panels": len(shown), "lines": lines, "empty": len(empty), "flat": len(flat), "played (s)": PLAYED_S}
+    evidence("every panel of the dashboard has something to show", figures)

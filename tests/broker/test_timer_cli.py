@@ -13,14 +13,12 @@ import pytest
 
 from tests.broker.due_topic import SUBSCRIPTION, now_ms, running
 from tests.broker.test_cancel import SCHEMES, plan_on, provisioned
+from tests.broker.test_cut_log import is_at_end, reading
 from tests.broker.test_retry import WAIT_S, left
 from tests.support.command_line import timewheel, well
 from timewheel.broker.admin import AdminClient
-from timewheel.client.cancellation_log import CancellationLog
-from timewheel.client.hooks import Hooks
 from timewheel.consumers import DelayedConsumer, DelayedMessage, ParkTimer
 from timewheel.core.cancellations import CancellationTable
-from timewheel.core.clock import SystemClock
 from timewheel.core.plan import Plan
 from timewheel.core.planfile import save_plan
 from timewheel.inspect.status import Amount, status_of
@@ -90,11 +88,8 @@ def test_whereis_and_status_know_what_is_cancelled(client: Any, pulsar_broker: B
         for timer in (*timers[:4], handled):
             producer.cancel(timer)
         producer.cancel_group("g")
-    log = CancellationLog(client, plan, SystemClock(), Hooks(()))
-    log.start()
-    assert log.await_answer(log.ask(), WAIT_S * 1_000)
-    log.stop()
-    with AdminClient(pulsar_broker.admin_url) as admin:
+    with reading(client, plan) as log, AdminClient(pulsar_broker.admin_url) as admin:
+        assert is_at_end(log)
 
         def seen(timer_id: str, cancellations: CancellationTable | None = log.table) -> tuple[State, str | None]:
             wanted = Wanted.of(timer_id, sent_ms=at_ms, within_ms=30_000)

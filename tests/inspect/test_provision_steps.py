@@ -439,7 +439,7 @@ def test_a_relay_of_an_older_file_says_so_once_and_goes_on() -> None:
     properties: dict[str, str] = {}
     admin: Any = SimpleNamespace()
     admin.topics = SimpleNamespace(properties=lambda _: dict(properties), list=lambda _: ())
-    factory = RelayFactory(None, admin, (PLAN,), None, None, 1 << 20, (events.append,))
+    factory = RelayFactory(None, admin, lambda: (PLAN,), None, None, 1 << 20, (events.append,))
     former_topics = factory._options(PLAN)["former_topics"]
     for noted in (None, replace(PLAN, revision=1), replace(PLAN, revision=3), replace(PLAN, revision=3)):
         if noted is not None:

@@ -87,20 +87,14 @@ def test_a_missing_image_is_fetched_and_that_is_told(engine: Engine) -> None:
     assert told == [f"fetching the image {IMAGE} into the engine at {engine.address}"]
 
 
-def test_an_image_that_does_not_exist_is_named_with_what_the_engine_says(engine: Engine) -> None:
+@pytest.mark.parametrize("broken_off", ["", "toomanyrequests: You have reached your pull rate limit"])
+def test_an_image_that_cannot_be_fetched_is_named_with_the_reason(engine: Engine, broken_off: str) -> None:
     engine.images.clear()
-    said = failure()
-    assert f"could not fetch the image {IMAGE}: manifest for {IMAGE} not found: manifest unknown" in said
-    assert f"docker pull {IMAGE}" in said
-    assert "$TIMEWHEEL_PULSAR_VERSION" in said
-    assert "TIMEWHEEL_TEST_BROKER=local" in said
-    assert engine.ever == []
-
-
-def test_a_fetch_that_breaks_off_says_what_the_registry_said(engine: Engine) -> None:
-    engine.images.clear()
-    engine.pull_error = "toomanyrequests: You have reached your pull rate limit"
-    assert f"could not fetch the image {IMAGE}: toomanyrequests: You have reached your pull rate limit;" in failure()
+    engine.pull_error = broken_off
+    said, reason = failure(), broken_off or f"manifest for {IMAGE} not found: manifest unknown"
+    assert f"could not fetch the image {IMAGE}: {reason}" in said
+    for remedy in (f"docker pull {IMAGE}", "$TIMEWHEEL_PULSAR_VERSION", "TIMEWHEEL_TEST_BROKER=local"):
+        assert remedy in said
     assert engine.ever == []
 
 
@@ -158,11 +152,9 @@ def test_an_engine_that_cannot_remove_does_not_hide_why_the_start_failed(engine:
     engine.refusals["containers/delete"] = "removal is not for today"
     with pytest.raises(BrokerUnavailable, match="did not become healthy") as caught:
         PulsarContainer(VERSION, start_timeout_s=0.1).start()
-    (note,) = caught.value.__notes__
-    (container,) = engine.containers.values()
-    assert note == (
-        f"the container {container.name} may be left: docker rm -f {container.name} (removal is not for today)"
-    )
+    (name,) = [container.name for container in engine.containers.values()]
+    left = f"the container {name} may be left: docker rm -f {name} (removal is not for today)"
+    assert caught.value.__notes__ == [left]
 
 
 def test_an_interrupted_start_leaves_nothing(engine: Engine) -> None:
@@ -197,10 +189,7 @@ def test_an_engine_that_is_ill_is_none(engine: Engine) -> None:
     ("address", "words"),
     [
         ("tcp://127.0.0.1:1", "Connection refused"),
-        (
-            "ssh://somebody@127.0.0.1",
-            "ssh",
-        ),  # docker's own words: which library or program is missing, or what ssh said
+        ("ssh://somebody@127.0.0.1", "ssh"),  # docker's own words: the library or program that is missing
         ("carrier-pigeon://roof", "carrier-pigeon"),
     ],
 )

@@ -109,32 +109,19 @@ def test_the_limit_that_is_reached_first(
 
 
 LINE = CheckLine(
-    at_ms=NOW_MS,
-    due_topic=TOPIC,
-    revision=3,
-    per_second=12.5,
-    delays_ms=(1, 2, 3, 4, 5, 6),
-    predicted=99.5,
-    counted=100,
-    worst=60,
-    peak=None,
-    gap_limit=10_000,
-    pending=7.0,
-    level="fine",
-)
+    at_ms=NOW_MS, due_topic=TOPIC, revision=3, per_second=12.5, delays_ms=(1, 2, 3, 4, 5, 6), predicted=99.5,
+    counted=100, worst=60, peak=None, gap_limit=10_000, pending=7.0, level="fine",
+)  # fmt: skip
 
 
 def test_a_log_gives_back_what_was_written_by_due_topic_in_order(tmp_path: Path) -> None:
     log = tmp_path / "checks.jsonl"
     assert read_checks(log, TOPIC) == ()
-    for line in (
-        LINE,
-        replace(LINE, due_topic="other"),
-        replace(LINE, at_ms=NOW_MS - 5, per_second=None, delays_ms=()),
-    ):
+    earlier = replace(LINE, at_ms=NOW_MS - 5, per_second=None, delays_ms=())
+    for line in (LINE, replace(LINE, due_topic="other"), earlier):
         append_check(log, line)
 
-    assert read_checks(log, TOPIC) == (replace(LINE, at_ms=NOW_MS - 5, per_second=None, delays_ms=()), LINE)
+    assert read_checks(log, TOPIC) == (earlier, LINE)
     assert len(log.read_text().splitlines()) == 3
 
 

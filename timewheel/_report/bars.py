@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import altair as alt
 
-from timewheel._report.look import ACCENT, INK, LABELS_APART, Drawn, chart_of, finished
+from timewheel._report import look
 from timewheel._report.page import Figure
 
 STEP = 30
@@ -41,30 +41,27 @@ def bar_chart(chart: BarChart) -> Figure:
     most = max((bar.share for bar in chart.bars), default=0.0)
     axis_max = next(maximum for maximum in AXIS_MAXIMA if maximum >= min(most, 1.0))
     rows: list[dict[str, str | float]] = [
-        {"name": bar.name, "share": bar.share, "note": _note(bar)} for bar in chart.bars
+        {"name": bar.name, "share": bar.share, "note": f"{_percent(bar.share)} {bar.note}".rstrip()}
+        for bar in chart.bars
     ]
     words = f"{chart.title}. " + ", ".join(f"{bar.name} {_percent(bar.share)}" for bar in chart.bars) + "."
-    base = chart_of("bars").encode(
-        y=alt.Y("name:N", sort=None, axis=alt.Axis(title=None, domain=False, ticks=False, labelColor=INK)),
+    base = look.chart_of("bars").encode(
+        y=alt.Y("name:N", sort=None, axis=alt.Axis(title=None, domain=False, ticks=False, labelColor=look.INK)),
         tooltip=[alt.Tooltip("name:N", title="delay"), alt.Tooltip("note:N", title="share")],
     )
     scale = alt.Scale(domain=[0, axis_max], nice=False)
-    bars = base.mark_bar(color=ACCENT, cornerRadiusEnd=3, height={"band": 0.7}).encode(
-        x=alt.X("share:Q", title=chart.axis, scale=scale, axis=alt.Axis(format=".0%", tickCount=5, **LABELS_APART))
+    bars = base.mark_bar(color=look.ACCENT, cornerRadiusEnd=3, height={"band": 0.7}).encode(
+        x=alt.X("share:Q", title=chart.axis, scale=scale, axis=alt.Axis(format=".0%", tickCount=5, **look.LABELS_APART))
     )
-    notes = base.mark_text(fill=INK, align="left", dx=8).encode(x=alt.value("width"), text="note:N")
+    notes = base.mark_text(fill=look.INK, align="left", dx=8).encode(x=alt.value("width"), text="note:N")
     height = STEP * len(rows) + AXIS_HEIGHT
     return Figure(
         name="delays",
-        spec=finished([Drawn([bars, notes], {"bars": rows})], height=height, words=words),
+        spec=look.finished([look.Drawn([bars, notes], {"bars": rows})], height=height, words=words),
         words=words,
         caption=chart.caption,
         hint=HINT,
     )
-
-
-def _note(bar: Bar) -> str:
-    return f"{_percent(bar.share)} {bar.note}".rstrip()
 
 
 def _percent(share: float) -> str:

@@ -8,29 +8,13 @@ from math import ceil, floor, log10
 
 import altair as alt
 
-from timewheel._report.look import (
-    ACCENT,
-    GOOD,
-    INK,
-    LABELS_APART,
-    LINES,
-    SOFT,
-    Drawn,
-    chart_of,
-    count_axis,
-    count_scale,
-    finished,
-    limit_line,
-    limit_name,
-    name_layers,
-    zoom,
-)
+from timewheel._report import look
 from timewheel._report.page import Figure
 
 LEAST_X = 0.01
 """Lower costs are drawn here: a logarithm has no zero."""
 CANDIDATE, ON_FRONT = "a candidate", "no other beats it in both"
-NAMED_COLORS = (LINES[0], LINES[2], LINES[3], LINES[4])
+NAMED_COLORS = (look.LINES[0], look.LINES[2], look.LINES[3], look.LINES[4])
 NAMED_SHAPES = ("cross", "triangle-up", "square", "triangle-down", "triangle-left")
 """Points differ in shape as well as in colour."""
 CANDIDATE_SIZE, FRONT_SIZE, NAMED_SIZE, BEST_SIZE = 35, 55, 130, 260
@@ -91,11 +75,11 @@ def choice_chart(choices: Choices) -> Figure:
         f"{named.name}: {choices.x_name} {named.choice.at[0]:,.2f}, {choices.y_name} {named.choice.at[1]:,.0f}. "
         for named in choices.named
     )
-    limit = limit_line(choices.limit, choices.limit_name)
-    parts = [limit, _front(choices), _dots(choices), limit_name("width", align="right", dy=-10), _best(choices)]
+    limit = look.limit_line(choices.limit, choices.limit_name)
+    parts = [limit, _front(choices), _dots(choices), look.limit_name("width", align="right", dy=-10), _best(choices)]
     return Figure(
         name="choices",
-        spec=finished(parts, height="container", words=words.rstrip()),
+        spec=look.finished(parts, height="container", words=words.rstrip()),
         words=words.rstrip(),
         caption=choices.caption,
         hint=HINT,
@@ -121,9 +105,12 @@ def _axes(choices: Choices) -> tuple[alt.X, alt.Y]:
     scale = alt.Scale(type="log", domain=[10.0**low, 10.0**high], nice=False)
     return (
         alt.X(
-            "x:Q", title=choices.x_name, scale=scale, axis=alt.Axis(format=",~g", tickCount=high - low, **LABELS_APART)
+            "x:Q",
+            title=choices.x_name,
+            scale=scale,
+            axis=alt.Axis(format=",~g", tickCount=high - low, **look.LABELS_APART),
         ),
-        alt.Y("y:Q", axis=count_axis(top, choices.y_name), scale=count_scale(top)),
+        alt.Y("y:Q", axis=look.count_axis(top, choices.y_name), scale=look.count_scale(top)),
     )
 
 
@@ -133,15 +120,15 @@ def _top(choices: Choices) -> float:
     return 10.0 ** max(ceil(log10(1 + max([choices.limit, *heights]))), 1)
 
 
-def _front(choices: Choices) -> Drawn:
-    line = chart_of("front").mark_line(color=ACCENT, strokeWidth=1.5, clip=True)
-    return Drawn(
+def _front(choices: Choices) -> look.Drawn:
+    line = look.chart_of("front").mark_line(color=look.ACCENT, strokeWidth=1.5, clip=True)
+    return look.Drawn(
         [line.encode(x="x:Q", y="y:Q", order="x:Q")],
         {"front": [_row(one, ON_FRONT, FRONT_SIZE) for one in choices.front]},
     )
 
 
-def _dots(choices: Choices) -> Drawn:
+def _dots(choices: Choices) -> look.Drawn:
     on_front = set(choices.front)
     named = sorted(choices.named, key=lambda one: one.stands_out)  # drawn last, above the others
     rows = [
@@ -152,14 +139,14 @@ def _dots(choices: Choices) -> Drawn:
     usual = [one.name for one in named if not one.stands_out]
     best = [one.name for one in named if one.stands_out]
     kinds = [*best, *usual, ON_FRONT, CANDIDATE]
-    colors = [*(GOOD for _ in best), *_cycled(NAMED_COLORS, len(usual)), ACCENT, SOFT]
+    colors = [*(look.GOOD for _ in best), *_cycled(NAMED_COLORS, len(usual)), look.ACCENT, look.SOFT]
     shapes = [*("diamond" for _ in best), *_cycled(NAMED_SHAPES, len(usual)), "circle", "circle"]
     shown = alt.selection_point(name="shown", fields=["kind"], bind="legend")
     legend = alt.Legend(columns=alt.ExprRef(LEGEND_COLUMNS), symbolOpacity=1)
     x, y = _axes(choices)
     opacity = alt.Opacity("opacity:Q", scale=None, legend=None)
     dots = (
-        chart_of("choices")
+        look.chart_of("choices")
         .mark_point(filled=True, clip=True)
         .encode(
             x=x,
@@ -176,10 +163,10 @@ def _dots(choices: Choices) -> Drawn:
             ],
         )
     )
-    return Drawn([dots.add_params(shown, zoom("x", "y"))], {"choices": rows})
+    return look.Drawn([dots.add_params(shown, look.zoom("x", "y"))], {"choices": rows})
 
 
-def _best(choices: Choices) -> Drawn:
+def _best(choices: Choices) -> look.Drawn:
     low, high = _powers(choices)
     best = [named for named in choices.named if named.stands_out]
     rows = [_row(one.choice, one.name, BEST_SIZE) | {"name": one.name} for one in best]
@@ -187,14 +174,14 @@ def _best(choices: Choices) -> Drawn:
     late = any(log10(max(one.choice.at[0], LEAST_X)) > (low + high) / 2 for one in best)
     align, dx = ("right", -12) if late else ("left", 12)
     dy = max((_below(one.choice.at[1], choices) for one in best), default=0)
-    base = chart_of("best").encode(x="x:Q", y="y:Q")
-    return Drawn(name_layers(base, color=INK, align=align, dx=dx, dy=dy, fontWeight="bold"), {"best": rows})
+    base = look.chart_of("best").encode(x="x:Q", y="y:Q")
+    return look.Drawn(
+        look.name_layers(base, color=look.INK, align=align, dx=dx, dy=dy, fontWeight="bold"), {"best": rows}
+    )
 
 
 def _below(y: float, choices: Choices) -> int:
-    """Return how far below its dot a name is, so that it overlaps neither the limit's name nor the axis' title:
-    pixels.
-    """
+    """Return how many pixels below its dot a name is, so that it overlaps neither the limit's name nor a title."""
     above = ABOUT_HIGH * (log10(1 + y) - log10(1 + choices.limit)) / log10(_top(choices))
     if above > NAMES_APART:
         return 0  # beside it

@@ -12,22 +12,7 @@ from itertools import pairwise
 
 import altair as alt
 
-from timewheel._report.look import (
-    INK,
-    LABELS_APART,
-    LINES,
-    SOFT,
-    Drawn,
-    chart_of,
-    count_axis,
-    count_scale,
-    finished,
-    limit_line,
-    limit_name,
-    name_layers,
-    round_up,
-    zoom,
-)
+from timewheel._report import look
 from timewheel._report.page import Figure
 
 DASHES = ([1, 0], [7, 3], [2, 3], [9, 3, 2, 3], [4, 2], [12, 2])
@@ -90,24 +75,25 @@ def gap_chart(chart: GapChart) -> Figure:
     """Draw the chart."""
     points = [point for line in chart.series for point in line.points]
     last_time = max([1.0, *(time for time, _ in points), *(mark.at for mark in chart.marks)])
-    top = round_up(HEADROOM * max([chart.limit, *(count for _, count in points)]))
-    words = f"{chart.title}. {_in_words(chart)}"
+    top = look.round_up(HEADROOM * max([chart.limit, *(count for _, count in points)]))
+    peaks = ", ".join(f"{line.name} {_peak(line):,.0f}" for line in chart.series)
+    words = f"{chart.title}. Peaks: {peaks}. Limit: {chart.limit:,}."
     parts = [
-        limit_line(chart.limit, f"the broker keeps {chart.limit:,} ranges"),
+        look.limit_line(chart.limit, f"the broker keeps {chart.limit:,} ranges"),
         *(_mark(number, mark, last_time) for number, mark in enumerate(chart.marks)),
         _lines(chart, last_time, top),
         _limit_name(chart, last_time, top),
     ]
     return Figure(
         name="gaps",
-        spec=finished(parts, height="container", words=words),
+        spec=look.finished(parts, height="container", words=words),
         words=words,
         caption=chart.caption,
         hint=HINT,
     )
 
 
-def _limit_name(chart: GapChart, last_time: float, top: float) -> Drawn:
+def _limit_name(chart: GapChart, last_time: float, top: float) -> look.Drawn:
     """Place the limit's name where the fewest lines cross it: left, middle or right, above the limit or below it."""
     per_pixel, at = math.log1p(top) / LEAST_HEIGHT, math.log1p(chart.limit)
 
@@ -125,25 +111,20 @@ def _limit_name(chart: GapChart, last_time: float, top: float) -> Drawn:
     # Anything above the highest line of the axis is cut off.
     room = [place for place in NAME_PLACES if place[-1] > 0 or at + per_pixel * NAME_HEIGHT <= math.log1p(top)]
     x, align, _, _, dy = min(room, key=met)
-    return limit_name(x, align=align, dx={"left": 6, "right": -6}.get(align, 0), dy=dy)
+    return look.limit_name(x, align=align, dx={"left": 6, "right": -6}.get(align, 0), dy=dy)
 
 
-def _in_words(chart: GapChart) -> str:
-    peaks = ", ".join(f"{line.name} {_peak(line):,.0f}" for line in chart.series)
-    return f"Peaks: {peaks}. Limit: {chart.limit:,}."
-
-
-def _mark(number: int, mark: Mark, last_time: float) -> Drawn:
+def _mark(number: int, mark: Mark, last_time: float) -> look.Drawn:
     data = f"mark-{number}"
-    base = chart_of(data).encode(x="at:Q")
-    rule = base.mark_rule(color=SOFT, strokeDash=[3, 3], strokeWidth=1.5, clip=True)
+    base = look.chart_of(data).encode(x="at:Q")
+    rule = base.mark_rule(color=look.SOFT, strokeDash=[3, 3], strokeWidth=1.5, clip=True)
     # The name is on the side that has room for it.
     align, dx = ("right", -6) if mark.at > last_time / 2 else ("left", 6)
-    names = name_layers(base.encode(y=alt.value(0)), color=INK, align=align, dx=dx, dy=8)
-    return Drawn([rule, *names], {data: [{"at": mark.at, "name": mark.name}]})
+    names = look.name_layers(base.encode(y=alt.value(0)), color=look.INK, align=align, dx=dx, dy=8)
+    return look.Drawn([rule, *names], {data: [{"at": mark.at, "name": mark.name}]})
 
 
-def _lines(chart: GapChart, last_time: float, top: float) -> Drawn:
+def _lines(chart: GapChart, last_time: float, top: float) -> look.Drawn:
     names = [f"{line.name}: peak {_peak(line):,.0f}" for line in chart.series]
     rows: list[dict[str, str | float]] = [
         {"line": name, "at": round(time, TIME_DIGITS), "gaps": max(count, 0)}
@@ -151,21 +132,21 @@ def _lines(chart: GapChart, last_time: float, top: float) -> Drawn:
         for time, count in line.points
     ]
     count = len(names)
-    color = alt.Scale(domain=names, range=[LINES[number % len(LINES)] for number in range(count)])
+    color = alt.Scale(domain=names, range=[look.LINES[number % len(look.LINES)] for number in range(count)])
     dash = alt.Scale(domain=names, range=[DASHES[number % len(DASHES)] for number in range(count)])
     legend = alt.Legend(columns=alt.ExprRef(LEGEND_COLUMNS), symbolType="stroke", symbolStrokeWidth=2.5)
     shown = alt.selection_point(name="shown", fields=["line"], bind="legend")
     pointed = alt.selection_point(
         name="pointed", fields=["line", "at"], on="pointerover", clear="pointerout", empty=False
     )
-    base = chart_of("lines").encode(
+    base = look.chart_of("lines").encode(
         x=alt.X(
             "at:Q",
             title=chart.time_unit,
-            axis=alt.Axis(grid=False, **LABELS_APART),
+            axis=alt.Axis(grid=False, **look.LABELS_APART),
             scale=alt.Scale(domain=[0, last_time], nice=False),
         ),
-        y=alt.Y("gaps:Q", axis=count_axis(top, "gap ranges (logarithmic)"), scale=count_scale(top)),
+        y=alt.Y("gaps:Q", axis=look.count_axis(top, "gap ranges (logarithmic)"), scale=look.count_scale(top)),
         color=alt.Color("line:N", scale=color, legend=legend),
         strokeDash=alt.StrokeDash("line:N", scale=dash, legend=legend),
     )
@@ -184,7 +165,7 @@ def _lines(chart: GapChart, last_time: float, top: float) -> Drawn:
     )
     dot = base.transform_filter(pointed).mark_point(clip=True, filled=True, opacity=1, size=DOT_SIZE, tooltip=None)
     dot = dot.encode(strokeDash=alt.value([1, 0]))
-    return Drawn([drawn.add_params(shown), dot, dots.add_params(pointed, zoom("x"))], {"lines": rows})
+    return look.Drawn([drawn.add_params(shown), dot, dots.add_params(pointed, look.zoom("x"))], {"lines": rows})
 
 
 def _peak(line: Series) -> float:

@@ -19,8 +19,7 @@ LINES = tuple(f"var(--line-{number})" for number in range(6))
 ACCENT = LINES[1]
 FONT = "system-ui, sans-serif"
 LABELS_APART: dict[str, Any] = {"labelFlush": False, "labelOverlap": "greedy", "labelSeparation": 3}
-"""Labels of a horizontal number axis: those at the ends keep their places. Vega's default moves them onto
-neighbours."""
+"""Labels of a horizontal number axis: those at the ends stay; Vega's default moves them onto neighbours."""
 HALO_WIDTH = 4
 """Pixels of paper colour around a name that overlaps lines."""
 

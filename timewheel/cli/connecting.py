@@ -34,14 +34,8 @@ if TYPE_CHECKING:
     from timewheel.hooks import Event, Hook
 
 FILE_VARIABLE = "TIMEWHEEL_CONNECTION"
-_FOLLOWED = {
-    "service_url": "--service-url",
-    "admin_url": "--admin-url",
-    "token_file": "--token-file",
-    "tls_ca": "--tls-ca",
-    "connection": "--connection",
-}
-"""The option that passes a parameter on to the next command, by parameter."""
+_FOLLOWED = ("service_url", "admin_url", "token_file", "tls_ca", "connection")
+"""Parameters that are passed on to the next command, each as the option of its name."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,8 +79,8 @@ class ConnectionOptions:
         context = self.context
         if context is None:
             return ()
-        options = ((name, option) for name, option in _FOLLOWED.items() if is_typed(context, name))
-        return tuple(word for name, option in options for word in (option, str(context.params[name])))
+        typed = {f"--{name.replace('_', '-')}": context.params[name] for name in _FOLLOWED if is_typed(context, name)}
+        return tuple(str(word) for option in typed.items() for word in option)
 
     def given(self) -> Connection:
         """Return all layers but the defaults."""
@@ -158,9 +152,7 @@ def is_typed(context: typer.Context, parameter: str) -> bool:
 
 
 def typed_again(context: typer.Context, **changed: Any) -> list[str]:
-    """Return a command's words as they were typed, with other values for some parameters; the token, a secret, is
-    omitted.
-    """
+    """Return a command's words as they were typed, but for changed values and the token, which is a secret."""
     words = (context.info_name or "").split()
     for parameter in context.command.params:
         name = parameter.name or ""
@@ -227,9 +219,7 @@ def _forward(reading: int) -> None:
 
 
 def read_line(line: str) -> tuple[int, str, str]:
-    """Return the `logging` level of a line of the client's log, its text, and the source location in the client; an
-    empty location: the line has none.
-    """
+    """Return the `logging` level of a line of the client's log, its text, and its place in the client if known."""
     found = LINE.match(line)
     if found is None:
         return logging.ERROR, line.rstrip(), ""
@@ -242,9 +232,7 @@ RETRY_FOR_S = 5.0
 OPERATION_TIMEOUT_S = 30
 """The default of `pulsar.Client`."""
 LOOK_CONNECT_MS = 3_000
-"""Connect timeout for reading entries. If only the admin API can be reached, as through a tunnel, a command waits for
-this timeout once.
-"""
+"""Connect timeout for reading entries: a command that reaches only the admin API, as by a tunnel, waits for it once."""
 
 
 class Access:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
 
     from timewheel.demo.foresight import Foresight
     from timewheel.demo.results import Result
-    from timewheel.demo.settings import Settings
     from timewheel.testing import LocalPulsar
 
 SPARK_MEMORY = "1g"
@@ -55,7 +55,7 @@ def demo(
     """
     from rich.console import Console
 
-    from timewheel.demo.settings import ALL_SCHEMES, Settings, parse_schemes
+    from timewheel.demo.settings import ALL_SCHEMES, DAYS, Settings, parse_schemes
 
     began_s = time.monotonic()
 
@@ -69,7 +69,8 @@ def demo(
         out=out,
     )
     console = Console(stderr=as_json)
-    _announce(console, settings)
+    days = f'{DAYS} "days" of {settings.day_ms / 1000:g} s · one partition each'
+    show_line(console, f"timewheel demo  seed {settings.seed} · {settings.messages:,} timers · {days}")
     from timewheel.demo.live import screen_for
     from timewheel.demo.run import run_demo
 
@@ -87,13 +88,6 @@ def demo(
         print(json.dumps(result.as_json(), indent=1))
     if not result.verdict.kept:
         raise typer.Exit(FAILED)
-
-
-def _announce(console: Console, settings: Settings) -> None:
-    from timewheel.demo.settings import DAYS
-
-    days = f'{DAYS} "days" of {settings.day_ms / 1000:g} s · one partition each'
-    show_line(console, f"timewheel demo  seed {settings.seed} · {settings.messages:,} timers · {days}")
 
 
 def _print_figures(console: Console, result: Result) -> None:
@@ -117,9 +111,7 @@ def _print_figures(console: Console, result: Result) -> None:
 
 
 def _with_foresight(console: Console, result: Result) -> Result:
-    """Return the result with the planner's prediction from its ledger, or unchanged: this step must never affect the
-    verdict.
-    """
+    """Return the result with the planner's prediction, or unchanged: this step must never affect the verdict."""
     from timewheel.cli.planning import session
     from timewheel.demo.live import State, screen_for
     from timewheel.demo.results import Files, save
@@ -222,7 +214,10 @@ def broker(
     try:
         with LocalPulsar(version, config=config, progress=lambda line: print_line(line, to_stderr=True)) as pulsar:
             _announce_broker(pulsar, as_json=as_json)
-            code = _wait(pulsar)
+            code = None
+            while code is None:
+                with suppress(TimeoutError):
+                    code = pulsar.wait(LOOK_INTERVAL_S)
             raise BrokerFailed(f"the broker {exit_words(code)}; its log ends:\n{pulsar.log_tail()}")
     except Stopped:
         print_line("stopped", to_stderr=True)
@@ -236,14 +231,6 @@ def _parsed(settings: list[str]) -> dict[str, str]:
             raise typer.BadParameter(f"not NAME=VALUE: {setting!r}", param_hint="--set")
         config[name.strip()] = value.strip()
     return config
-
-
-def _wait(pulsar: LocalPulsar) -> int:
-    while True:
-        try:
-            return pulsar.wait(LOOK_INTERVAL_S)
-        except TimeoutError:
-            continue
 
 
 def _announce_broker(pulsar: LocalPulsar, *, as_json: bool) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -10,7 +11,7 @@ from typer import Argument, Option
 
 from timewheel.cli.connecting import AdminOptions
 from timewheel.cli.options import ALARM, ATTENTION, FAILED, AsJson, need_folders, writing
-from timewheel.cli.terminal import STYLES, render, say
+from timewheel.cli.terminal import render, say, show_finding
 from timewheel.core.plan import Plan
 from timewheel.core.plurals import counted
 
@@ -51,9 +52,9 @@ def doctor(
     """
     from timewheel.inspect.doctor import fix as repair
     from timewheel.inspect.doctor import verdict_on
-    from timewheel.inspect.doctor.verdict import facts_of
+    from timewheel.inspect.doctor.verdict import facts_of, junit_of
 
-    plan = _plan(target)
+    plan = Plan.load(Path(target)) if target.endswith(".toml") or Path(target).is_file() else None
     _refuse(plan, fail_at, fix=fix, junit=junit)
     with cluster.admin() as admin:
         verdict = verdict_on(_look(admin, plan, target))
@@ -61,7 +62,8 @@ def doctor(
         if done:
             verdict = verdict_on(_look(admin, plan, target))
     if junit is not None:
-        _write_junit(junit, verdict)
+        with writing(junit, "--junit"):
+            junit.write_text(junit_of(verdict) + "\n", encoding="utf-8")
     render(facts_of(verdict, done), lambda console: show_verdict(console, verdict, done), as_json=as_json)
     raise typer.Exit(exit_status(verdict, fail_at))
 
@@ -75,10 +77,6 @@ def exit_status(verdict: Verdict, fail_at: str) -> int:
     if verdict.worst is Severity.WARNING and fail_at == "warning":
         return ATTENTION
     return FAILED if verdict.is_blind else 0
-
-
-def _plan(target: str) -> Plan | None:
-    return Plan.load(Path(target)) if target.endswith(".toml") or Path(target).is_file() else None
 
 
 def _refuse(plan: Plan | None, fail_at: str, *, fix: bool, junit: Path | None) -> None:
@@ -98,19 +96,12 @@ def _look(admin: AdminClient, plan: Plan | None, target: str) -> Seen:
     return inspect_topic(admin, target if "://" in target else f"persistent://{target}")
 
 
-def _write_junit(path: Path, verdict: Verdict) -> None:
-    from timewheel.inspect.doctor.verdict import junit_of
-
-    with writing(path, "--junit"):
-        path.write_text(junit_of(verdict) + "\n", encoding="utf-8")
-
-
-INDENT = 2
-
-
 def show_verdict(console: Console, verdict: Verdict, done: Sequence[Step]) -> None:
     """Print repairs, findings (the worst first, and those that topics share once) and a summary."""
-    for topic, steps in _by_topic(done).items():
+    fixed: defaultdict[str, list[str]] = defaultdict(list)
+    for step in done:
+        fixed[step.topic].append(str(step))
+    for topic, steps in fixed.items():
         say(console, f"fixed: {topic}: {', '.join(steps)}")
     for findings in _alike(verdict.findings):
         _show(console, findings)
@@ -118,13 +109,6 @@ def show_verdict(console: Console, verdict: Verdict, done: Sequence[Step]) -> No
         say(console, "")
     for text in _summary(verdict):
         say(console, text, style="bold")
-
-
-def _by_topic(done: Iterable[Step]) -> dict[str, list[str]]:
-    steps: dict[str, list[str]] = {}
-    for step in done:
-        steps.setdefault(step.topic, []).append(str(step))
-    return steps
 
 
 def _alike(findings: Iterable[Finding]) -> list[list[Finding]]:
@@ -138,14 +122,11 @@ def _alike(findings: Iterable[Finding]) -> list[list[Finding]]:
 def _show(console: Console, findings: list[Finding]) -> None:
     first, others = findings[0], findings[1:]
     more = f" and {len(others)} more" if others else ""
-    say(console, f"{first.severity.word}: {first.slug}: {first.subject}{more}", style=STYLES[first.severity.word])
-    say(console, f"read  {first.read}", indent=INDENT)
-    say(console, f"why   {first.why}", indent=INDENT)
-    say(console, f"cure  {first.cure}", indent=INDENT)
+    show_finding(console, first, first.severity.word, more)
     if others and len({finding.cure for finding in findings}) > 1:
-        say(console, f"      the same for {', '.join(finding.subject for finding in others)}", indent=INDENT)
+        say(console, f"      the same for {', '.join(finding.subject for finding in others)}", indent=2)
     if first.fix is not None:
-        say(console, f"fix   --fix does it: {first.fix}", indent=INDENT)
+        say(console, f"fix   --fix does it: {first.fix}", indent=2)
 
 
 def _summary(verdict: Verdict) -> list[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 from typer import Argument, Option
@@ -23,9 +23,6 @@ from timewheel.cli.long_running import (
 )
 from timewheel.cli.options import AtOnce, Everything, GapLimit, every_ms_of, names_and_plans
 from timewheel.cli.terminal import print_line
-
-if TYPE_CHECKING:
-    pass
 
 DEFAULT_HTTP = "127.0.0.1:9409"
 FRESH_LOOKS = 3

@@ -310,7 +310,8 @@ def lines_of(
     yield "gaps", f"{worst.gap_count:,}{where}{total}"
     yield "limit", f"{worst.gap_limit:,}, {limit.source}; {100 * worst.share:.0f} % of it used"
     yield "span", _span(worst)
-    yield "written", _form(worst)
+    written = f", {_bytes(worst.written_bytes)} when last written" if worst.written_bytes else ""
+    yield "written", f"as {'a bitmap by ledger' if worst.form == 'bitmap' else 'ranges'}{written}"
     yield "backlog", _backlog(one)
     yield "memory", f"{_bytes(one.index_bytes)} for the index of delayed messages"
     ledgers = sum(part.pinned_ledgers for part in one.parts)
@@ -417,11 +418,6 @@ def _span(worst: GapStatus) -> str:
     )
 
 
-def _form(worst: GapStatus) -> str:
-    size = f", {_bytes(worst.written_bytes)} when last written" if worst.written_bytes else ""
-    return f"as {'a bitmap by ledger' if worst.form == 'bitmap' else 'ranges'}{size}"
-
-
 def _again(one: SubscriptionGaps, messages: AgainMessages | None) -> str:
     if not one.again_entries:
         return "would deliver no acknowledged entry again"
@@ -444,11 +440,7 @@ def _until(hours: float | None) -> str:
         return "the limit is not coming nearer"
     if hours <= 0:
         return "the limit is reached"
-    return (
-        f"the limit is reached in {hours:,.1f} hours"
-        if hours < 48
-        else f"the limit is reached in {hours / 24:,.1f} days"
-    )
+    return f"the limit is reached in {f'{hours:,.1f} hours' if hours < 48 else f'{hours / 24:,.1f} days'}"
 
 
 def _named(names: list[str] | tuple[str, ...]) -> str:

@@ -16,7 +16,6 @@ from timewheel.core.escapes import visible, visible_lines
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from types import FrameType
 
     import structlog.typing
 
@@ -68,23 +67,13 @@ class Stopped(KeyboardInterrupt):
 
 def call_at_end(told: Callable[[], None]) -> None:
     """Call a function at SIGINT and SIGTERM, in the main thread, between any two bytecode instructions."""
-
-    def end(number: int, frame: FrameType | None) -> None:
-        del number, frame
-        told()
-
     for number in ASKED_TO_END:
-        signal.signal(number, end)
+        signal.signal(number, lambda *_: told())
 
 
 def call_at_hangup(told: Callable[[], None] = lambda: None) -> None:
     """Call a function at SIGHUP, in the main thread; by default SIGHUP ends a process."""
-
-    def hang_up(number: int, frame: FrameType | None) -> None:
-        del number, frame
-        told()
-
-    signal.signal(signal.SIGHUP, hang_up)
+    signal.signal(signal.SIGHUP, lambda *_: told())
 
 
 def stop_at_end(told: Callable[[], None] = lambda: None) -> None:
@@ -162,8 +151,6 @@ def log_to_stderr(log_format: Format, log_level: Level) -> None:
 
 
 def _visible(_logger: Any, _method: str, record: structlog.typing.EventDict) -> structlog.typing.EventDict:
-    """Escape strings, also those of the client and of other libraries; values of other types are rendered by their
-    repr.
-    """
+    """Escape strings, also those of other libraries; values of other types are rendered by their repr."""
     shown = {name: visible(value) if isinstance(value, str) else value for name, value in record.items()}
     return {**shown, "exception": visible_lines(record["exception"])} if "exception" in record else shown

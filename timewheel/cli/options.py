@@ -25,9 +25,7 @@ from timewheel.core.plurals import counted
 
 
 def keep_plan_file(context: typer.Context, plan_file: Path) -> Path:
-    """Keep the name of the plan's file for the commands that an error prints: the SDK raises most of them, and does not
-    know the file.
-    """
+    """Keep the name of the plan's file for the commands that an error prints: the SDK does not know the file."""
     if context.obj is not None:
         context.obj.plan_file = str(plan_file)
     return plan_file

@@ -163,9 +163,7 @@ def need_folder(folder: Path | None, of_one_topic: Mapping[str, object]) -> None
 
 
 def file_names(topics: Iterable[str]) -> dict[str, str]:
-    """Return a file name without its ending for each topic: the topic's own name, as far as every file system accepts
-    it.
-    """
+    """Return a file name without ending for each topic: its own name, as far as every file system accepts it."""
     found: dict[str, str] = {}
     taken = {INDEX.removesuffix(".html")}
     for topic in topics:
@@ -457,9 +455,7 @@ def plan_from(
     out: Path | None,
     as_json: bool,
 ) -> NoReturn:
-    """Answer, write the plan, and end the command: status 1 if the answer is not certain or the plan breaks a limit, 3
-    as for a plan from a history.
-    """
+    """Answer, write the plan, and end the command, with the status of a plan from a history; 1 if it is not certain."""
     console = console_for(as_json=as_json)
     survey = loaded_survey(asked)
     from timewheel.core.planfile import save_plan

@@ -179,9 +179,7 @@ def _show(console: Console, checked: Checked, plan_file: str) -> None:
 
 
 def _change(console: Console, checked: Checked, cores: int | None, memory: str) -> Change | None:
-    """Plan a change. If there is none, print the reason and return None: the check's findings are reported
-    nevertheless.
-    """
+    """Plan a change; if there is none, print the reason and return None: the check itself is made."""
     from timewheel.watch import change_for
 
     stopped = "stopped: the check is made, no change was planned"

@@ -61,9 +61,7 @@ LEAST_HEAP_MB, MAX_HEAP_MB = 512, 1024 * 1024
 
 
 def heap_size(text: str) -> str:
-    """Check a Java heap size as Java accepts it; Java itself would end with a stack trace that does not name the
-    option.
-    """
+    """Check a Java heap size; Java itself would end with a stack trace that does not name the option."""
     match = re.fullmatch(r"([0-9]{1,9})([mg])", text, re.ASCII | re.IGNORECASE)
     size_mb = 0 if match is None else int(match[1]) * (1024 if match[2] in "gG" else 1)
     if not LEAST_HEAP_MB <= size_mb <= MAX_HEAP_MB:

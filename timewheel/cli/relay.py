@@ -57,9 +57,7 @@ if TYPE_CHECKING:
 
 
 def metrics_of_service() -> tuple[Metrics | None, dict[str, Page]]:
-    """Return metrics on a separate registry, and the page that serves them; without the extra, a page that names the
-    extra.
-    """
+    """Return metrics on a registry of their own, and their page; without the extra, a page that names it."""
     from timewheel.serving import METRICS_PATH, Answer
 
     try:
@@ -77,38 +75,32 @@ def metrics_of_service() -> tuple[Metrics | None, dict[str, Page]]:
     return Metrics(registry), {METRICS_PATH: metrics_page(registry)}
 
 
+@dataclass(slots=True)
 class RelayFactory:
-    """Makes relays, or with a dialer shadows, with the same options, and shares the memory among them."""
+    """Makes relays, or with a dialer shadows, with the same options, and shares the memory among them.
 
-    def __init__(
-        self,
-        client: Any,
-        admin: AdminClient,
-        plans: tuple[Plan, ...],
-        relay_id: str | None,
-        hop_linger_ms: int | None,
-        memory_bytes: int,
-        hooks: tuple[Hook, ...],
-        dialer: Dialer | None = None,
-        hold_ms: int = 0,
-    ) -> None:
-        self._client, self._admin = client, admin
-        self._dialer, self._hold_ms = dialer, hold_ms
-        self._relay_id, self._hop_linger_ms = relay_id, hop_linger_ms
-        self._memory_bytes = memory_bytes
-        self._hooks = hooks
-        self._outdated: dict[str, str] = {}
-        self.plans: Callable[[], tuple[Plan, ...]] = lambda: plans
-        """Returns the plans that are served now: topics of all other plans are former topics."""
+    `plans` returns the plans that are served now: topics of all other plans are former topics.
+    """
+
+    client: Any
+    admin: AdminClient
+    plans: Callable[[], tuple[Plan, ...]]
+    relay_id: str | None
+    hop_linger_ms: int | None
+    memory_bytes: int
+    hooks: tuple[Hook, ...]
+    dialer: Dialer | None = None
+    hold_ms: int = 0
+    _outdated: dict[str, str] = field(default_factory=dict)
 
     def relay_of(self, plan: Plan) -> RelayLike:
         """Make a relay or a shadow that is not started yet."""
         from timewheel.relay import Relay
         from timewheel.shadow.shadow import Shadow
 
-        if self._dialer is None:
-            return Relay(self._client, plan, **self._options(plan))
-        return Shadow(self._client, plan, self._dialer, self._admin, hold_ms=self._hold_ms, **self._options(plan))
+        if self.dialer is None:
+            return Relay(self.client, plan, **self._options(plan))
+        return Shadow(self.client, plan, self.dialer, self.admin, hold_ms=self.hold_ms, **self._options(plan))
 
     def _options(self, plan: Plan) -> dict[str, Any]:
         from timewheel.provision.former_topics import FormerTopics
@@ -116,14 +108,14 @@ class RelayFactory:
         def former_topics() -> tuple[FormerTopic, ...]:
             self._report_outdated(plan)
             # By the plans served at this moment: a topic that another plan uses is no former topic.
-            return FormerTopics(self._admin, plan, beside=self.plans())()
+            return FormerTopics(self.admin, plan, beside=self.plans())()
 
         return {
-            "relay_id": self._relay_id,
-            "hop_linger_ms": self._hop_linger_ms,
-            "memory_bytes": self._memory_bytes // max(len(self.plans()), 1),
+            "relay_id": self.relay_id,
+            "hop_linger_ms": self.hop_linger_ms,
+            "memory_bytes": self.memory_bytes // max(len(self.plans()), 1),
             "former_topics": former_topics,
-            "hooks": self._hooks,
+            "hooks": self.hooks,
         }
 
     def _report_outdated(self, plan: Plan) -> None:
@@ -133,9 +125,9 @@ class RelayFactory:
         from timewheel.provision.provisioned import outdated, provisioned
 
         with suppress(AdminError):  # a role that may not read it relays all the same
-            reason = outdated(plan, provisioned(self._admin, plan.due_topic))
+            reason = outdated(plan, provisioned(self.admin, plan.due_topic))
             if reason and self._outdated.get(plan.due_topic) != reason:
-                Hooks(self._hooks).emit(RelayPlanOutdated(due_topic=plan.due_topic, reason=reason))
+                Hooks(self.hooks).emit(RelayPlanOutdated(due_topic=plan.due_topic, reason=reason))
             self._outdated[plan.due_topic] = reason
 
     def watch(self, metrics: Metrics, relays: Callable[[], Sequence[RelayLike]]) -> None:
@@ -143,20 +135,20 @@ class RelayFactory:
         from timewheel.shadow.shadow import Shadow
 
         metrics.watch_relays(relays)
-        if self._dialer is not None:
+        if self.dialer is not None:
             metrics.watch_shadows(lambda: [one for one in relays() if isinstance(one, Shadow)])
 
     def share_memory(self, relays: Sequence[RelayLike]) -> None:
         """Share the memory equally among these relays; there may be none."""
         for relay in relays:
-            relay.resize_memory(self._memory_bytes // len(relays))
+            relay.resize_memory(self.memory_bytes // len(relays))
 
     def waiting(self, plan: Plan) -> int | None:
         """Return the number of entries that wait in the plan's holding topics; None: the broker did not answer."""
         from timewheel.provision.former_topics import held_backlog
 
         try:
-            return held_backlog(self._admin, plan)
+            return held_backlog(self.admin, plan)
         except AdminError:
             return None
 
@@ -246,7 +238,7 @@ def _run_here(
         crew = RelayFactory(
             client,
             admin,
-            texts.plans(),
+            texts.plans,
             asked.relay_id,
             hop_linger_ms,
             asked.memory_mb << 20,
@@ -295,8 +287,7 @@ def _run_processes(
     from timewheel.relay.relay import new_relay_id
 
     count, ready_file = asked.processes, asked.ready_file
-    given = {name: value for name, value in _options_of_each(asked, plans).items() if value is not None}
-    arguments = [*map(str, asked.plan_files), *(text for name, value in given.items() for text in (name, str(value)))]
+    arguments = _arguments_of_each(asked, plans)
     if asked.token is not None:
         os.environ["PULSAR_TOKEN"] = asked.token  # not as an argument, which all users of the host can read
     base = asked.relay_id or new_relay_id()
@@ -311,7 +302,7 @@ def _run_processes(
             command = [sys.executable, "-m", "timewheel", asked.kind, "run", *arguments, *own]
             children.append(Child(f"{base}-{number}", command, Path(folder, str(number)), system_random()))
         running = Processes(
-            children,
+            children=children,
             drain_ms=drain_ms,
             address=address,
             ready_file=ready_file,
@@ -323,22 +314,19 @@ def _run_processes(
         return running.run()
 
 
-def _options_of_each(asked: ServiceOptions, plans: tuple[Plan, ...]) -> dict[str, Any]:
+HANDED_ON = (
+    "service_url", "admin_url", "drain", "hop_linger", "journal_hold", "token_file", "tls_ca", "connection",
+    "log_format", "log_level",
+)  # fmt: skip
+"""Options that each process is given as they are."""
+
+
+def _arguments_of_each(asked: ServiceOptions, plans: tuple[Plan, ...]) -> list[str]:
     # A partition held by relays has one receiving process; all processes receive from a partition held by the broker.
     shared_mb = asked.memory_mb if all(plan.holds_in_relay for plan in plans) else asked.memory_mb // asked.processes
-    return {
-        "--service-url": asked.service_url,
-        "--admin-url": asked.admin_url,
-        "--drain": asked.drain,
-        "--hop-linger": asked.hop_linger,
-        "--memory-mb": max(shared_mb, 1),
-        "--journal-hold": asked.journal_hold,
-        "--token-file": asked.token_file,
-        "--tls-ca": asked.tls_ca,
-        "--connection": asked.connection,
-        "--log-format": asked.log_format.value,
-        "--log-level": asked.log_level.value,
-    }
+    options = {"memory_mb": max(shared_mb, 1)} | {name: getattr(asked, name) for name in HANDED_ON}
+    given = {f"--{name.replace('_', '-')}": str(value) for name, value in options.items() if value is not None}
+    return [*map(str, asked.plan_files), *(word for option in given.items() for word in option)]
 
 
 def _end_with_stdin(end: Callable[[], None]) -> None:

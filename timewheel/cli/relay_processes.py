@@ -13,6 +13,7 @@ import subprocess
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -57,9 +58,7 @@ GRACE_MS = 70_000
 
 
 class Child:
-    """One relay process, through all its starts; it must end when its standard input closes, and so never outlives this
-    process.
-    """
+    """One relay process, through all its starts; it ends when its standard input closes, as this process' end does."""
 
     def __init__(self, relay_id: str, command: Sequence[str], ready_file: Path, rng: Random) -> None:
         self.relay_id = relay_id
@@ -117,9 +116,7 @@ class Child:
             self.restarts += 1
 
     def hang_up(self) -> None:
-        """Ask the process to read its plan files again; a process that is starting reads them anyway, and SIGHUP could
-        end it.
-        """
+        """Ask the process to read its plan files again; one that starts reads them anyway, and SIGHUP could end it."""
         if self._listens and self._process is not None and self._process.poll() is None:
             self._process.send_signal(signal.SIGHUP)
 
@@ -147,27 +144,19 @@ class Child:
         return {"relay_id": self.relay_id, "pid": pid, "ready": self.ready, "restarts": self.restarts}
 
 
+@dataclass(slots=True, kw_only=True)
 class Processes:
     """Runs children until a request to end."""
 
-    def __init__(
-        self,
-        children: Sequence[Child],
-        *,
-        drain_ms: int,
-        address: tuple[str, int] | None,
-        ready_file: Path | None,
-        clock: Clock,
-        report_well: Callable[[], None],
-    ) -> None:
-        self._children = tuple(children)
-        self._drain_ms = drain_ms
-        self._address = address
-        self._ready_file = ready_file
-        self._clock = clock
-        self._report_well = report_well
-        self._ending = self._hung_up = False
-        self._looked_ms: int | None = None
+    children: Sequence[Child]
+    drain_ms: int
+    address: tuple[str, int] | None
+    ready_file: Path | None
+    clock: Clock
+    report_well: Callable[[], None]
+    _ending: bool = False
+    _hung_up: bool = False
+    _looked_ms: int | None = None
 
     def end_from_signal(self) -> None:
         """Ask `run` to end, within `LOOK_MS`."""
@@ -179,52 +168,52 @@ class Processes:
 
     def run(self) -> int:
         """Start all children, watch and end them; return 0, or the exit code of a child that could not start."""
-        file = None if self._ready_file is None else ReadyFile(self._ready_file)
+        file = None if self.ready_file is None else ReadyFile(self.ready_file)
         pages = health_pages(self._reported_of_life, self._reported_of_readiness)
-        server = None if self._address is None else HttpServer(*self._address, pages)
+        server = None if self.address is None else HttpServer(*self.address, pages)
         nothing = threading.Condition()
         try:
-            for child in self._children:
+            for child in self.children:
                 child.start()
             while not self._ending:
-                now_ms = self._clock.monotonic_ms()
-                for child in self._children:
+                now_ms = self.clock.monotonic_ms()
+                for child in self.children:
                     if (code := child.inspect(now_ms)) is not None:
                         return code
                 if file is not None:
-                    file.show(ready=all(child.ready for child in self._children))
+                    file.show(ready=all(child.ready for child in self.children))
                 self._hand_on()
                 self._looked_ms = now_ms
-                self._report_well()
+                self.report_well()
                 with nothing:
-                    self._clock.wait(nothing, LOOK_MS)
+                    self.clock.wait(nothing, LOOK_MS)
             return 0
         finally:
             self._looked_ms = None
             if file is not None:
                 file.show(ready=False)
-            for child in self._children:
+            for child in self.children:
                 child.end()
-            until_ms = self._clock.monotonic_ms() + self._drain_ms + GRACE_MS
-            for child in self._children:
-                child.join(max(until_ms - self._clock.monotonic_ms(), 0) / 1000)
+            until_ms = self.clock.monotonic_ms() + self.drain_ms + GRACE_MS
+            for child in self.children:
+                child.join(max(until_ms - self.clock.monotonic_ms(), 0) / 1000)
             if server is not None:
                 server.close()
 
     def _hand_on(self) -> None:
         if self._hung_up:
             self._hung_up = False
-            for child in self._children:
+            for child in self.children:
                 child.hang_up()
 
     def _reported_of_readiness(self) -> Reported:
-        told = [child.as_json() for child in self._children]
+        told = [child.as_json() for child in self.children]
         ready = all(one["ready"] for one in told)
         return ready, {"ready": ready, "processes": told}
 
     def _reported_of_life(self) -> Reported:
         """Report the liveness of this process, which restarts the children: a child that is stuck ends itself."""
         looked_ms = self._looked_ms
-        silent_ms = 0 if looked_ms is None else self._clock.monotonic_ms() - looked_ms
+        silent_ms = 0 if looked_ms is None else self.clock.monotonic_ms() - looked_ms
         live = silent_ms < SILENT_MS
-        return live, {"live": live, "silent_ms": silent_ms, "processes": [child.as_json() for child in self._children]}
+        return live, {"live": live, "silent_ms": silent_ms, "processes": [child.as_json() for child in self.children]}

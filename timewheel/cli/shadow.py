@@ -27,7 +27,16 @@ from timewheel.cli.options import (
 )
 from timewheel.cli.planning import console_for
 from timewheel.cli.relay import ShadowServiceOptions, await_empty, run_service
-from timewheel.cli.terminal import STYLES, print_error, print_line, progress_bar, render, say, show_line, show_rows
+from timewheel.cli.terminal import (
+    print_error,
+    print_line,
+    progress_bar,
+    render,
+    say,
+    show_finding,
+    show_line,
+    show_rows,
+)
 from timewheel.core.clock import SystemClock
 from timewheel.core.durations import parse_duration, span, spelled
 from timewheel.core.errors import AdminError, AdminMissing, PlanError, TopologyError
@@ -38,13 +47,11 @@ from timewheel.core.plurals import counted
 from timewheel.core.steps import far_ms, spare_ms
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from rich.console import Console
 
     from timewheel.broker.admin.client import AdminClient
-    from timewheel.inspect.doctor import Finding
-    from timewheel.inspect.status import Amount
     from timewheel.shadow.desired_state import State
     from timewheel.shadow.machine.audit import Trouble
     from timewheel.shadow.overview import PartitionOverview, Queue, ShadowOverview
@@ -188,17 +195,9 @@ def show_survey(console: Console, found: Survey) -> None:
         header = ("subscription", "type", "pending", "acknowledged", "gaps", "gaps after")
         caption = f"Gaps; the broker's gap limit is {found.gap_limit:,}"
         show_rows(console, caption, header, per_cursor)
-    show_findings(console, found.findings)
-
-
-def show_findings(console: Console, findings: Iterable[Finding]) -> None:
-    """Print each finding with its reading, its reason and its cure."""
-    for one in findings:
+    for one in found.findings:
         say(console, "")
-        said = "refused" if one.severity.word == "error" else one.severity.word
-        say(console, f"{said}: {one.slug}: {one.subject}", style=STYLES[one.severity.word])
-        for name, text in (("read", one.read), ("why", one.why), ("cure", one.cure)):
-            say(console, f"{name:5} {text}", indent=2)
+        show_finding(console, one, "refused" if one.severity.word == "error" else one.severity.word)
 
 
 def _survey_lines(found: Survey) -> Iterator[str]:
@@ -364,9 +363,7 @@ def start(
 
 
 def written_words(plan: Plan, before: Plan, file: str, *, is_written: bool) -> str:
-    """Describe the change of the window in a plan's file, and its effect on running shadows; or the change that a start
-    would make.
-    """
+    """Describe the change of the window in a plan's file that was or would be made, and its effect on shadows."""
     from timewheel.shadow.curing import lines_of
 
     change = f"{visible(file)}: {lines_of(plan)} (before: {lines_of(before) or f'revision = {before.revision}'})"
@@ -378,9 +375,7 @@ def written_words(plan: Plan, before: Plan, file: str, *, is_written: bool) -> s
 
 
 def _edited(target: str, made: Plan, plan: Plan) -> str:
-    """Return the new text of the plan's file, before any topic is made, since the edit may be refused; empty: no
-    change.
-    """
+    """Return the new text of the plan's file, empty without a change; before any topic, since it may be refused."""
     from timewheel.core.planfile import edit_plan, read_plan_text
 
     if plan == made:
@@ -502,8 +497,10 @@ def show_overview(console: Console, found: ShadowOverview) -> None:
     show_rows(console, caption, header, cursors)
     for caption, held in (("Held", found.holding), ("Held by an earlier plan's topics", found.former)):
         if held:
-            rows = tuple(_held_row(name, entries, found.timers.get(name)) for name, entries in held.items())
-            show_rows(console, caption, ("topic", "entries", "timers"), rows)
+            known = {name: amount.text for name, amount in found.timers.items() if amount is not None}
+            unknown = "not known, one or many in an entry"
+            lines = [(name.rpartition("/")[2], f"{held[name]:,}", known.get(name, unknown)) for name in held]
+            show_rows(console, caption, ("topic", "entries", "timers"), lines)
     for text in _notes(found):
         say(console, text)
 
@@ -520,11 +517,6 @@ def _row(part: PartitionOverview) -> tuple[str, ...]:
         _queue(part.journal),
         part.not_moved.text,
     )
-
-
-def _held_row(name: str, entries: int, timers: Amount | None) -> tuple[str, str, str]:
-    known = "not known, one or many in an entry" if timers is None else timers.text
-    return (name.rpartition("/")[2], f"{entries:,}", known)
 
 
 def _queue(queue: Queue) -> str:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from timewheel._report.page import Table
+    from timewheel.inspect.doctor import Finding
 
 LONGEST_FIGURE = 20
 """Longer texts are words, which may continue in the next line."""
@@ -61,6 +62,13 @@ def say(console: Console, text: str, *, style: str = "", indent: int = 0) -> Non
 def show_line(console: Console, text: str, *, style: str = "") -> None:
     """Print a line without wrapping, whatever the terminal's width, so that a name or a command in it can be copied."""
     console.print(visible(text), style=style, markup=False, highlight=False, soft_wrap=True)
+
+
+def show_finding(console: Console, finding: Finding, level: str, more: str = "") -> None:
+    """Print a finding with its reading, its reason and its cure."""
+    say(console, f"{level}: {finding.slug}: {finding.subject}{more}", style=STYLES[finding.severity.word])
+    for name, text in (("read", finding.read), ("why", finding.why), ("cure", finding.cure)):
+        say(console, f"{name:5} {text}", indent=2)
 
 
 def print_line(text: str, *, to_stderr: bool = False) -> None:

@@ -83,7 +83,8 @@ def list_(
             show_rows(console, log.topic, header, rows)
         say(console, f"{len(shown):,} of {counted(len(live), 'cancellation')} in effect shown.")
 
-    render({"live": len(live), "cancellations": [_cancellation_facts(one) for one in shown]}, show, as_json=as_json)
+    facts = [{one.kind: one.name, "cut": one.cut, "forget_ms": one.forget_ms} for one in shown]
+    render({"live": len(live), "cancellations": facts}, show, as_json=as_json)
 
 
 @cancellations.command()
@@ -149,10 +150,6 @@ def reading(
             yield log, client
         finally:
             log.stop()
-
-
-def _cancellation_facts(one: Cancellation) -> dict[str, Any]:
-    return {one.kind: one.name, "cut": one.cut, "forget_ms": one.forget_ms}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -312,13 +309,8 @@ def _lines(found: Whereabouts) -> Iterator[tuple[str, str]]:
     for one in found.sightings:
         yield "seen", f"{one.topic} {one.position.text}, hop {one.envelope.hops}"
     for stop in found.way:
-        passed = (
-            "was in"
-            if stop.leaves_ms <= found.at_ms
-            else "is in"
-            if stop.entered.first_ms <= found.at_ms
-            else ("goes to")
-        )
+        is_there = stop.entered.first_ms <= found.at_ms
+        passed = "was in" if stop.leaves_ms <= found.at_ms else "is in" if is_there else "goes to"
         yield "way", f"{at(stop.entered.first_ms)} {passed} {stop.topic}"
     yield from _search_lines(found)
 
@@ -376,18 +368,14 @@ def cancel(
             for cancel_one in cancels:
                 done.append(cancel_one())
                 if not as_json:
-                    _say_cancelled(done[-1])
+                    kind, name, _, forget_ms = done[-1].cancellation
+                    what = name if kind == "timer" else f"group {name}"
+                    until = at(forget_ms)
+                    say(terminal(), f"{what}  timers not delivered yet will not be delivered; remembered until {until}")
         finally:
             # Also after a failure: cancellations that were stored before it are in effect.
             if as_json:
                 print(json.dumps([_cancel_facts(one) for one in done]))
-
-
-def _say_cancelled(one: CancelResult) -> None:
-    kind, name, _, forget_ms = one.cancellation
-    what = name if kind == "timer" else f"group {name}"
-    said = f"{what}  timers not delivered yet will not be delivered; remembered until {at(forget_ms)}"
-    say(terminal(), said)
 
 
 @timer.command()

@@ -77,9 +77,7 @@ def parked_box(plan: Plan, subscription: str) -> Box:
 
 
 DEFAULT_LIMIT = 1_000
-"""Limit of entries to read, each by a call of some milliseconds, and of dead letters to return, except that the last
-entry is always complete.
-"""
+"""Entries to read, each by a call of some milliseconds, and letters to return, but for the rest of the last entry."""
 
 
 class DeadLetterPosition(NamedTuple):

@@ -183,12 +183,7 @@ class ReplayResult:
 
 
 def replay(
-    client: ClientLike,
-    admin: AdminClient,
-    plan: Plan,
-    dead_letters: Sequence[DeadLetter],
-    *,
-    due_now: bool = False,
+    client: ClientLike, admin: AdminClient, plan: Plan, dead_letters: Sequence[DeadLetter], *, due_now: bool = False
 ) -> list[ReplayResult]:
     """Replay dead letters, each to the topic where its producer would send it now, and acknowledge them.
 

@@ -62,8 +62,8 @@ class Sample:
     buckets: Sequence[tuple[str, float]] = ()
 
 
-Table = dict[Metric, Callable[[Any], float | Mapping[str, float] | None]]
-"""Metrics, and what reads each: a value; values by the last label; or None, if the value is not known."""
+Table = dict[Metric, str | Callable[[Any], float | Mapping[str, float] | None]]
+"""Metrics, and the attribute or function that reads each: a value; values by the last label; None if not known."""
 _made: list[Metric] = []
 
 
@@ -97,33 +97,32 @@ def _of_movers(attribute: str) -> Callable[[Any], float]:
 
 _producer = _made_by("producer", "due_topic")
 PRODUCER: Table = {
-    _producer("producer_stored_total", "Stored timers."): attrgetter("stored"),
-    _producer("producer_refused_total", "Sends with arguments that cannot be sent."): attrgetter("refused"),
-    _producer("producer_failed_total", "Sends that were not stored."): attrgetter("failed"),
-    _producer("producer_unknown_total", "Sends that may be stored or not."): attrgetter("unknown"),
-    _producer("producer_pending", "Sends under way."): attrgetter("pending"),
-    _producer("producer_cancellations_total", "Stored cancellations: cancels and replacements."): attrgetter("cut"),
+    _producer("producer_stored_total", "Stored timers."): "stored",
+    _producer("producer_refused_total", "Sends with arguments that cannot be sent."): "refused",
+    _producer("producer_failed_total", "Sends that were not stored."): "failed",
+    _producer("producer_unknown_total", "Sends that may be stored or not."): "unknown",
+    _producer("producer_pending", "Sends under way."): "pending",
+    _producer("producer_cancellations_total", "Stored cancellations: cancels and replacements."): "cut",
 }
 """Of a producer's counts."""
 
 _consumer = _made_by("consumer", "due_topic", "subscription")
 CONSUMER_READY = _consumer("consumer_ready", "1: subscribed and connected, its relay ready; else 0.")
 CONSUMER: Table = {
-    _consumer("consumer_received_total", "Messages taken from the client."): attrgetter("received"),
-    _consumer("consumer_handed_total", "Timers given out; a timer given out twice counts twice."): attrgetter("handed"),
-    _consumer("consumer_done_total", "Handled timers."): attrgetter("done"),
-    _consumer("consumer_failed_total", "Timers negatively acknowledged; they come again."): attrgetter("failed"),
-    _consumer("consumer_early_total", "Timers received early, and held until their due time."): attrgetter("early"),
+    _consumer("consumer_received_total", "Messages taken from the client."): "received",
+    _consumer("consumer_handed_total", "Timers given out; a timer given out twice counts twice."): "handed",
+    _consumer("consumer_done_total", "Handled timers."): "done",
+    _consumer("consumer_failed_total", "Timers negatively acknowledged; they come again."): "failed",
+    _consumer("consumer_early_total", "Timers received early, and held until their due time."): "early",
     _consumer(
-        "consumer_far_too_early_total",
-        "Timers received much too early: delayed delivery is off, or a clock is wrong.",
-    ): attrgetter("far_too_early"),
+        "consumer_far_too_early_total", "Timers received much too early: delayed delivery is off, or a clock is wrong."
+    ): "far_too_early",
     _consumer(
         "consumer_copies_dropped_total",
         "Dropped copies: handled already, redelivered while in flight, or stored twice.",
         "why",
     ): _each("already_handled", "redelivered", "extra_copies"),
-    _consumer("consumer_timed_out_total", "Timers given out again after the ack time-out."): attrgetter("timed_out"),
+    _consumer("consumer_timed_out_total", "Timers given out again after the ack time-out."): "timed_out",
     _consumer(
         "consumer_foreign_total", "Messages that are no timers, or unreadable; a shadow's are dropped.", "why"
     ): _each(no_envelope="foreign", unreadable="envelope_errors", too_new="too_new", nudge="nudges"),
@@ -132,11 +131,11 @@ CONSUMER: Table = {
         "Timers not handled: cancelled or replaced, overdue, parked, skipped, or retried.",
         "why",
     ): _each("cancelled", "overdue", "parked", "skipped", "retried"),
-    _consumer("consumer_postponed_total", "Timers postponed by or around a handler."): attrgetter("postponed"),
+    _consumer("consumer_postponed_total", "Timers postponed by or around a handler."): "postponed",
     _consumer(
         "consumer_unevaluated_total", "Timers given out though the log of cancellations did not answer."
-    ): attrgetter("unevaluated"),
-    _consumer("consumer_held", "Timers in flight that wait for their due time."): attrgetter("held"),
+    ): "unevaluated",
+    _consumer("consumer_held", "Timers in flight that wait for their due time."): "held",
 }
 """Of a consumer's counts."""
 CONSUMER_LATENESS = _consumer(
@@ -147,7 +146,7 @@ _relay = _made_by("relay", "due_topic", "relay_id")
 _holding = _made_by("relay", "due_topic", "relay_id", "topic")
 RELAY_READY = _relay("relay_ready", "1: all partitions are served, and nothing is unreadable; else 0.")
 RELAY: Table = {
-    RELAY_READY: attrgetter("ready"),
+    RELAY_READY: "ready",
     _relay("relay_unreadable_topics", "Topics of earlier plans that the relay cannot drain."): (
         lambda status: len(status.unreadable)
     ),
@@ -215,7 +214,7 @@ SHADOW: Table = {
     },
     _shadow("shadow_moved_total", "Copies that the journal has stored."): _of_movers("moved"),
     _shadow("shadow_deduplicated_total", "Copies that the broker had already."): _of_movers("deduplicated"),
-    _shadow("shadow_acked_total", "Originals acknowledged for their copies."): attrgetter("acked_originals"),
+    _shadow("shadow_acked_total", "Originals acknowledged for their copies."): "acked_originals",
     _shadow("shadow_acked_again_total", "Originals whose acknowledgement a broker had forgotten."): _of_movers(
         "acked_again"
     ),
@@ -234,19 +233,19 @@ EVENTS = _made_by("events", "event", "level")("events_total", "Events by name (d
 
 _subscription = _made_by("exporter", "topic", "subscription")
 SUBSCRIPTION: Table = {
-    _subscription("gaps", "Gaps of the partition nearest to the limit."): attrgetter("worst.gap_count"),
-    _subscription("gaps_in_all_partitions", "Gaps of all partitions."): attrgetter("gap_count"),
-    _subscription("gap_limit", "Gaps of a partition that the broker stores."): attrgetter("worst.gap_limit"),
+    _subscription("gaps", "Gaps of the partition nearest to the limit."): "worst.gap_count",
+    _subscription("gaps_in_all_partitions", "Gaps of all partitions."): "gap_count",
+    _subscription("gap_limit", "Gaps of a partition that the broker stores."): "worst.gap_limit",
     _subscription(
         "gap_limit_used_ratio", "Used part of the limit, by gaps or as the stored form counts; 1 is all of it."
-    ): attrgetter("worst.share"),
-    _subscription("unload_again_entries", "Acknowledged entries that an unload now would deliver again."): attrgetter(
-        "again_entries"
-    ),
+    ): "worst.share",
+    _subscription(
+        "unload_again_entries", "Acknowledged entries that an unload now would deliver again."
+    ): "again_entries",
 }
 """Of a subscription with all its partitions."""
 GROWTH: Table = {
-    _subscription("gap_growth_per_hour", "Growth of gaps; absent until known."): attrgetter("per_hour"),
+    _subscription("gap_growth_per_hour", "Growth of gaps; absent until known."): "per_hour",
     _subscription("gap_limit_reached_seconds", "Time to the limit at this growth; absent without growth."): (
         lambda growth: None if growth.hours_to_limit is None else growth.hours_to_limit * 3_600
     ),
@@ -257,8 +256,8 @@ SUBSCRIPTION |= {
         "Unacknowledged entries: delayed, in_flight of consumers, ready; unknown: no consumer is connected.",
         "state",
     ): _each("delayed", "ready", "unknown", in_flight="unacked"),
-    _subscription("pinned_bytes", "Size of ledgers that the subscription keeps."): attrgetter("pinned_bytes"),
-    _subscription("delayed_index_bytes", "The broker's memory for delayed messages."): attrgetter("index_bytes"),
+    _subscription("pinned_bytes", "Size of ledgers that the subscription keeps."): "pinned_bytes",
+    _subscription("delayed_index_bytes", "The broker's memory for delayed messages."): "index_bytes",
 }
 
 _plan = _made_by("exporter", "due_topic")
@@ -282,7 +281,7 @@ PLAN: Table = {
     _plan("unattended_partitions", "Partitions with late timers and no connected relay."): (
         lambda status: len(status.unattended())
     ),
-    _plan("dead_letters", "Entries in the dead-letter topic; absent if not seen."): attrgetter("dead_letters"),
+    _plan("dead_letters", "Entries in the dead-letter topic; absent if not seen."): "dead_letters",
 }
 """Of the status of a plan."""
 _exporter = _made_by("exporter")
@@ -302,7 +301,7 @@ CATALOGUE: tuple[Metric, ...] = tuple(_made)
 def samples_of(table: Table, source: object, *labels: str) -> Iterator[Sample]:
     """Read all metrics of a table."""
     for metric, read in table.items():
-        found = read(source)
+        found = attrgetter(read)(source) if isinstance(read, str) else read(source)
         if isinstance(found, Mapping):
             yield from (Sample(metric, (*labels, label), value) for label, value in found.items())
         elif found is not None:

@@ -29,8 +29,7 @@ if TYPE_CHECKING:
     from timewheel.hooks import Hook
 
 DEFAULT_LIMIT = 500
-"""Limit on subscriptions: with a dozen series each, they make about 6,000, like a few dozen topics of a broker's own
-metrics."""
+"""Subscriptions: at a dozen series each about 6,000, like a few dozen topics of a broker's own metrics."""
 DEFAULT_READS = 200
 """Entries of each plan that are read at each snapshot: the error is 7 points of any share, for 200 small reads."""
 

@@ -15,23 +15,7 @@ from timewheel.consumers import DelayedMessage, Handler
 from timewheel.core.arguments import is_async
 from timewheel.core.names import partition_of
 from timewheel.core.plan import OWN_INFIX
-from timewheel.tracing.attributes import (
-    DUE,
-    ERROR_TYPE,
-    GENERATION,
-    HOPS,
-    LATENESS_MS,
-    MESSAGE_ID,
-    PARTITION,
-    SUBSCRIPTION,
-    TEMPLATE,
-    TIMER_ID,
-    common,
-    context_in,
-    due_text,
-    position_text,
-    tracer_of,
-)
+from timewheel.tracing import attributes as tags
 
 
 def traced_handler(
@@ -50,7 +34,7 @@ def traced_handler(
         subscription: The consumer's subscription, as an attribute of the spans.
         tracer_provider: Provider of the tracer; None: the process-wide provider.
     """
-    tracer = tracer_of(tracer_provider)
+    tracer = tags.tracer_of(tracer_provider)
     if is_async(handler):
 
         @wraps(handler)
@@ -73,7 +57,7 @@ def _processing(tracer: Tracer, message: DelayedMessage, subscription: str | Non
     topic, partition = partition_of(message.topic_name())
     # Topics of a calendar's intervals are named after the due topic; a span's name should not change every day.
     due_topic = topic.partition(OWN_INFIX)[0]
-    sent = context_in(_properties(message))
+    sent = tags.context_in(_properties(message))
     span = tracer.start_span(
         f"process {due_topic}",
         context=Context(),
@@ -86,7 +70,7 @@ def _processing(tracer: Tracer, message: DelayedMessage, subscription: str | Non
         try:
             yield
         except BaseException as error:
-            span.set_attribute(ERROR_TYPE, type(error).__qualname__)
+            span.set_attribute(tags.ERROR_TYPE, type(error).__qualname__)
             span.record_exception(error)
             span.set_status(Status(StatusCode.ERROR, str(error)))
             raise
@@ -95,20 +79,23 @@ def _processing(tracer: Tracer, message: DelayedMessage, subscription: str | Non
 def _attributes(
     message: DelayedMessage, topic: str, due_topic: str, partition: int, subscription: str | None
 ) -> dict[str, AttributeValue]:
-    found: dict[str, AttributeValue] = {**common("process", topic), MESSAGE_ID: position_text(message.message_id())}
+    found: dict[str, AttributeValue] = {
+        **tags.common("process", topic),
+        tags.MESSAGE_ID: tags.position_text(message.message_id()),
+    }
     if due_topic != topic:
-        found[TEMPLATE] = due_topic
+        found[tags.TEMPLATE] = due_topic
     if partition >= 0:
-        found[PARTITION] = str(partition)
+        found[tags.PARTITION] = str(partition)
     if subscription is not None:
-        found[SUBSCRIPTION] = subscription
+        found[tags.SUBSCRIPTION] = subscription
     if message.timer_id is not None:
-        found[TIMER_ID] = message.timer_id
+        found[tags.TIMER_ID] = message.timer_id
     if message.due_at is not None and message.lateness is not None:
-        found[DUE] = due_text(message.due_at)
-        found[LATENESS_MS] = round(message.lateness.total_seconds() * 1_000)
-        found[HOPS] = message.hops
-        found[GENERATION] = message.generation or 0
+        found[tags.DUE] = tags.due_text(message.due_at)
+        found[tags.LATENESS_MS] = round(message.lateness.total_seconds() * 1_000)
+        found[tags.HOPS] = message.hops
+        found[tags.GENERATION] = message.generation or 0
     return found
 
 

@@ -15,29 +15,16 @@ from timewheel.core.errors import PayloadTooLarge, SendFailed, SendOutcomeUnknow
 from timewheel.core.plan import Plan
 from timewheel.producers import AsyncDelayedProducer, DelayedProducer, SendOptions, Timer, TimerCallback
 from timewheel.producers.base_producer import BaseProducer
-from timewheel.tracing.attributes import (
-    DELAY_S,
-    DUE,
-    ERROR_TYPE,
-    MESSAGE_ID,
-    OUTCOME,
-    PARTITION,
-    TIMER_ID,
-    common,
-    due_text,
-    position_text,
-    properties_of,
-    tracer_of,
-)
+from timewheel.tracing import attributes as tags
 
 
 class SendSpans:
     """Begins the spans of a producer's sends."""
 
     def __init__(self, topic: str, provider: TracerProvider | None, clock: Clock | None) -> None:
-        self._tracer: Tracer = tracer_of(provider)
+        self._tracer: Tracer = tags.tracer_of(provider)
         self._name = f"send {topic}"
-        self._attributes = common("send", topic)
+        self._attributes = tags.common("send", topic)
         self._clock = clock or SystemClock()
 
     def begin(self, options: SendOptions) -> SendSpan:
@@ -45,7 +32,7 @@ class SendSpans:
         attributes = dict(self._attributes)
         timer_id: object = options.get("timer_id")
         if isinstance(timer_id, str):
-            attributes[TIMER_ID] = timer_id  # set at the start, so that a sampler can use it
+            attributes[tags.TIMER_ID] = timer_id  # set at the start, so that a sampler can use it
         span = self._tracer.start_span(self._name, kind=SpanKind.PRODUCER, attributes=attributes)
         return SendSpan(span, options, self._clock.now_ms())
 
@@ -85,11 +72,11 @@ class SendSpan:
         self._ended = True
         span = self._span
         if span.is_recording():
-            span.set_attribute(OUTCOME, _outcome(error))
+            span.set_attribute(tags.OUTCOME, _outcome(error))
             if timer is not None:
                 self._report(timer)
             if error is not None:
-                span.set_attribute(ERROR_TYPE, type(error).__qualname__)
+                span.set_attribute(tags.ERROR_TYPE, type(error).__qualname__)
                 span.record_exception(error)
                 span.set_status(Status(StatusCode.ERROR, str(error)))
         span.end()
@@ -109,17 +96,17 @@ class SendSpan:
         return told
 
     def _report(self, timer: Timer) -> None:
-        self._span.set_attribute(TIMER_ID, timer.id)
-        self._span.set_attribute(DUE, due_text(timer.due_at))
-        self._span.set_attribute(DELAY_S, max(timer.due_ms - self._began_ms, 0) / 1_000)
+        self._span.set_attribute(tags.TIMER_ID, timer.id)
+        self._span.set_attribute(tags.DUE, tags.due_text(timer.due_at))
+        self._span.set_attribute(tags.DELAY_S, max(timer.due_ms - self._began_ms, 0) / 1_000)
         if timer.partition is not None:
-            self._span.set_attribute(PARTITION, str(timer.partition))
+            self._span.set_attribute(tags.PARTITION, str(timer.partition))
         if timer.message_id is not None:
-            self._span.set_attribute(MESSAGE_ID, position_text(timer.message_id))
+            self._span.set_attribute(tags.MESSAGE_ID, tags.position_text(timer.message_id))
 
 
 def _with_context(options: SendOptions, span: Span) -> SendOptions:
-    added = properties_of(span)
+    added = tags.properties_of(span)
     given: object = options.get("properties")
     if given is None:
         given = {}

@@ -61,37 +61,38 @@ class Finding:
     text: str
 
 
+Found = tuple[str, Level, str]
+"""The name, the level and the text of a finding."""
+
+
 def _findings(checked: Checked) -> tuple[Finding, ...]:
     """Return all findings, the worst first."""
     by = (_counted, _compared, _exceeded, _growing, _drifted, _on_the_way, _seen)
-    found = [finding for find in by for finding in find(checked)]
+    found = [Finding(name=name, level=level, text=text) for find in by for name, level, text in find(checked)]
     return tuple(sorted(found, key=lambda finding: -finding.level.rank))
 
 
-def _counted(checked: Checked) -> Iterator[Finding]:
+def _counted(checked: Checked) -> Iterator[Found]:
     worst = max(checked.parts, key=lambda part: part.counted, default=None)
     limit, constraints = checked.profile.gap_limit_ranges, checked.constraints
     if worst is None or worst.counted <= constraints.gap_fraction * limit:
         return
     then = "the next reload delivers handled messages again" if worst.counted > limit else "there is no room left"
-    yield Finding(
-        name="gaps",
-        level=Level.BROKEN,
-        text=(
-            f"{worst.name} has {worst.counted:,} gaps of {worst.subscription!r}, more than "
-            f"{constraints.gap_fraction:.0%} of the {limit:,} that the broker keeps: {then}."
-        ),
+    text = (
+        f"{worst.name} has {worst.counted:,} gaps of {worst.subscription!r}, more than "
+        f"{constraints.gap_fraction:.0%} of the {limit:,} that the broker keeps: {then}."
     )
+    yield "gaps", Level.BROKEN, text
 
 
-def _compared(checked: Checked) -> Iterator[Finding]:
+def _compared(checked: Checked) -> Iterator[Found]:
     for whole in checked.wholes:
         if whole.overdue:
             text = (
                 f"at least {whole.overdue:,.0f} entries are due and {whole.subscription!r} has not acknowledged them: "
                 "its consumers are away or behind."
             )
-            yield Finding(name="overdue", level=Level.ATTENTION, text=text)
+            yield "overdue", Level.ATTENTION, text
         if whole.agrees:
             continue
         why = (
@@ -103,10 +104,10 @@ def _compared(checked: Checked) -> Iterator[Finding]:
             f"the broker counts {whole.counted:,} gaps of {whole.subscription!r}, and by the entries of the topic "
             f"there should be {whole.low:,.0f} to {whole.high:,.0f}. There are {why}."
         )
-        yield Finding(name="disagree", level=Level.ATTENTION, text=text)
+        yield "disagree", Level.ATTENTION, text
 
 
-def _exceeded(checked: Checked) -> Iterator[Finding]:
+def _exceeded(checked: Checked) -> Iterator[Found]:
     expected, profile, constraints = checked.expected, checked.profile, checked.constraints
     if expected is None or expected.is_short or not expected.broken:
         return
@@ -120,10 +121,10 @@ def _exceeded(checked: Checked) -> Iterator[Finding]:
             f"{constraints.gap_fraction:.0%} of the {profile.gap_limit_ranges:,} that the broker keeps",
         )
     text = f"if timers go on being sent as now: {'; '.join(said)}."
-    yield Finding(name="expected", level=Level.ATTENTION, text=text)
+    yield "expected", Level.ATTENTION, text
 
 
-def _growing(checked: Checked) -> Iterator[Finding]:
+def _growing(checked: Checked) -> Iterator[Found]:
     reached = checked.outlook.reached
     if reached is None:
         return
@@ -133,10 +134,10 @@ def _growing(checked: Checked) -> Iterator[Finding]:
     day = f"{datetime.fromtimestamp(reached.at_ms / 1_000, UTC):%Y-%m-%d}"
     level = Level.ATTENTION if checked.outlook.is_soon else Level.FINE
     text = f"{basis} the limit is reached on {day}: {reached.limit}."
-    yield Finding(name="growth", level=level, text=text)
+    yield "growth", level, text
 
 
-def _drifted(checked: Checked) -> Iterator[Finding]:
+def _drifted(checked: Checked) -> Iterator[Found]:
     drift = checked.drift
     if drift is None:
         if checked.outlook.compares:
@@ -145,7 +146,7 @@ def _drifted(checked: Checked) -> Iterator[Finding]:
             "there is nothing to compare with yet: give the statistic that the plan was made from (--stat), or keep a "
             "log of checks (--log), from which later checks find drift and growth."
         )
-        yield Finding(name="alone", level=Level.FINE, text=text)
+        yield "alone", Level.FINE, text
         return
     then = drift.reference
     if drift.is_rate:
@@ -153,7 +154,7 @@ def _drifted(checked: Checked) -> Iterator[Finding]:
             f"{drift.rate * then.per_second:,.3g} timers are sent a second, against {then.per_second:,.3g} by "
             f"{then.name} ({drift.rate - 1:+.0%}, +- {drift.rate_error:.0%})."
         )
-        yield Finding(name="rate", level=Level.ATTENTION, text=text)
+        yield "rate", Level.ATTENTION, text
     if drift.is_delay:
         pairs = zip(SHARES, drift.quantiles_ms, then.quantiles_ms, strict=True)
         said = ", ".join(
@@ -162,19 +163,18 @@ def _drifted(checked: Checked) -> Iterator[Finding]:
             if share in (0.5, 0.9, 0.99)
         )
         text = f"delays differ from those of {then.name}, for at least {drift.moved:.0%} of the timers: {said}."
-        yield Finding(name="delays", level=Level.ATTENTION, text=text)
+        yield "delays", Level.ATTENTION, text
 
 
-def _on_the_way(checked: Checked) -> Iterator[Finding]:
+def _on_the_way(checked: Checked) -> Iterator[Found]:
     sample, plan = checked.sample, checked.plan
     if sample.missing:
         are = "are" if len(sample.missing) > 1 else "is"
-        text = f"{_some(sample.missing)} {are} missing: timewheel topics ensure PLAN"
-        yield Finding(name="missing", level=Level.ATTENTION, text=text)
+        yield "missing", Level.ATTENTION, f"{_some(sample.missing)} {are} missing: timewheel topics ensure PLAN"
     for topic in sample.due:
         if topic.partitions not in (plan.partitions, 0):
             text = f"{topic.name} has {topic.partitions} partitions, and the plan says {plan.partitions}."
-            yield Finding(name="partitions", level=Level.ATTENTION, text=text)
+            yield "partitions", Level.ATTENTION, text
             break
     stuck = _stuck(sample)
     if stuck:
@@ -182,7 +182,7 @@ def _on_the_way(checked: Checked) -> Iterator[Finding]:
             f"about {stuck:,.0f} timers wait in holding topics longer than {format_duration(plan.guard_ms)} past their "
             "release: no relay runs, or it is behind."
         )
-        yield Finding(name="stuck", level=Level.ATTENTION, text=text)
+        yield "stuck", Level.ATTENTION, text
     longest_ms = longest_due_stay_ms(plan) + plan.jitter_ms
     there = [timer for timer in sample.in_due.timers if timer.due_ms - timer.entered_ms > longest_ms]
     if len(there) > ASTRAY_SHARE * len(sample.in_due.timers):
@@ -193,7 +193,7 @@ def _on_the_way(checked: Checked) -> Iterator[Finding]:
             else ("they are sent past the plan's max_delay")
         )
         text = f"{share:.0%} of the entries in the due topic stay there for more than {span(longest_ms)}: {why}."
-        yield Finding(name="astray", level=Level.ATTENTION, text=text)
+        yield "astray", Level.ATTENTION, text
 
 
 def _stuck(sample: PlanSample) -> float:
@@ -210,7 +210,7 @@ def _stuck(sample: PlanSample) -> float:
     return found * sample.in_holding.scale
 
 
-def _seen(checked: Checked) -> Iterator[Finding]:
+def _seen(checked: Checked) -> Iterator[Found]:
     sample, sends, expected = checked.sample, checked.sends, checked.expected
     if not sends.is_enough:
         text = (
@@ -218,23 +218,22 @@ def _seen(checked: Checked) -> Iterator[Finding]:
             f"entry is removed yet, {len(sends.timers)} timers are in the sample, and {LEAST_TIMERS} are needed. Take "
             "more samples, or check at another time."
         )
-        yield Finding(name="few", level=Level.FINE, text=text)
+        yield "few", Level.FINE, text
     if expected is not None and expected.is_short:
         text = (
             f"the window of {span(sends.window_ms)} is too short against the longest delays to say what the topics "
             "come to hold."
         )
-        yield Finding(name="short", level=Level.FINE, text=text)
+        yield "short", Level.FINE, text
     elif expected is not None and expected.says_no_day:
         text = (
             f"the window of {span(sends.window_ms)} is shorter than a day: it is taken to go on like this, and hours "
             "that are busier are not in it."
         )
-        yield Finding(name="no_day", level=Level.FINE, text=text)
+        yield "no_day", Level.FINE, text
     unread = sample.in_due.unread + sample.in_holding.unread
     if unread:
-        text = f"{unread:,} chosen entries were gone, or could not be read."
-        yield Finding(name="unread", level=Level.FINE, text=text)
+        yield "unread", Level.FINE, f"{unread:,} chosen entries were gone, or could not be read."
 
 
 def _some(names: Sequence[str]) -> str:

@@ -19,9 +19,7 @@ from timewheel.inspect.plan_sample import Drawn, Part, PlanSample, StoredTimer
 NORMAL_95 = 1.96
 """Standard errors on either side of an estimate that contain the true value in 95 of 100 samples."""
 LATE_TICKS = 2.0
-"""A broker delivers up to a tick late, and the acknowledgement arrives up to a tick later (broker-facts:
-a-tick-early-or-late).
-"""
+"""Delivery is up to a tick late, the acknowledgement up to a tick later (broker-facts: a-tick-early-or-late)."""
 SHIFTS_TICKS = (-LATE_TICKS, -1.0, -0.5, -0.25, -0.1, 0.1, 0.25, 0.5, 1.0)
 """Shifts of the prediction, up to a tick early: with short stays the number of gaps rises and falls within a tick."""
 TOLERANCE = 0.05
@@ -111,9 +109,7 @@ def comparisons(sample: PlanSample, tick_ms: int) -> tuple[GapComparison, ...]:
 
 
 def together(name: str, found: Iterable[GapComparison]) -> tuple[GapComparison, ...]:
-    """Sum each subscription over all partitions, in the order of the subscriptions. The partitions were sampled
-    together, so the squares of their errors add up.
-    """
+    """Sum each subscription over all partitions, which were sampled together: the squares of their errors add up."""
     by_subscription: defaultdict[str, list[GapComparison]] = defaultdict(list)
     for one in found:
         by_subscription[one.subscription].append(one)

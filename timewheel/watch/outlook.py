@@ -122,9 +122,7 @@ class Outlook:
 def outlook_of(
     rooms: Sequence[Room], volume: Growth | None, gaps: Growth | None, trend: Trend | None, now_ms: int, horizon_ms: int
 ) -> Outlook:
-    """Find the limit that is reached first. Longer delays raise the gaps too. The trend of a saved statistic counts if
-    checks do not show the growth of the volume.
-    """
+    """Find the limit that is reached first; a statistic's trend counts if checks show no growth of the volume."""
     basis = "the sends of earlier checks"
     if volume is None and trend is not None:
         volume = Growth(weekly=trend.weekly_growth, weeks=trend.weeks, checks=0, at_ms=now_ms)

@@ -268,9 +268,7 @@ def reference_of(cells: Cells, name: str, from_ms: int, until_ms: int) -> Refere
     if not len(count) or length_ms <= 0:
         return None
     return Reference(
-        name=name,
-        per_second=float(count.sum()) * 1_000 / length_ms,
-        quantiles_ms=_quantiles(cells.where(inside)),
+        name=name, per_second=float(count.sum()) * 1_000 / length_ms, quantiles_ms=_quantiles(cells.where(inside))
     )
 
 

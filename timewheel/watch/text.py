@@ -12,7 +12,6 @@ from timewheel.core.durations import span
 from timewheel.core.escapes import timewheel_command
 from timewheel.watch.checking import Checked, Level
 from timewheel.watch.comparison import GapComparison
-from timewheel.watch.outlook import Growth
 from timewheel.watch.sends import SHARES
 
 if TYPE_CHECKING:
@@ -83,9 +82,7 @@ def describe_sends(checked: Checked) -> Iterator[tuple[str, str]]:
 
 
 def describe_change(change: Change, path: str, new: str, write: str, reached_by: Sequence[str]) -> Iterator[str]:
-    """Yield the lines that describe a change of the plan and how to roll it out. Without a command that writes the new
-    plan file, it is written already.
-    """
+    """Yield the lines that describe a change and how to roll it out; ``write`` is empty if the new file is written."""
     at = "at the present volume" if change.times == 1 else f"at {change.times:.3g} times the present volume"
     if not change.is_one:
         kept = "it keeps every limit" if change.keeps_limits else "and no other breaks fewer limits"
@@ -160,8 +157,8 @@ def checked_facts(checked: Checked) -> dict[str, Any]:
             "is_drift": checked.drift.is_rate or checked.drift.is_delay,
         },
         "growth": {
-            "volume": _growth_facts(outlook.volume),
-            "gaps": _growth_facts(outlook.gaps),
+            "volume": outlook.volume and asdict(outlook.volume),
+            "gaps": outlook.gaps and asdict(outlook.gaps),
             "reached": None
             if outlook.reached is None
             else {"limit": outlook.reached.limit, "at_ms": outlook.reached.at_ms, "basis": outlook.reached.basis},
@@ -187,7 +184,3 @@ def _comparison_facts(comparison: GapComparison) -> dict[str, Any]:
 
 def _quantiles(delays_ms: tuple[int, ...]) -> dict[str, int]:
     return {f"{share:g}": delay_ms for share, delay_ms in zip(SHARES, delays_ms, strict=True)}
-
-
-def _growth_facts(growth: Growth | None) -> dict[str, Any] | None:
-    return None if growth is None else asdict(growth)
