@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from benchmarks.result import Result, table
+from benchmarks.result import Result
 from timewheel.core import DAY_MS, HOUR_MS, BrokerProfile, Calendar, Native, Plan, Ring, Scheme, Tiered, Wheel
 
 if TYPE_CHECKING:
@@ -138,7 +138,6 @@ def main(quick: bool = False) -> list[Result]:
             ]
     finally:
         spark.stop()
-    print(table(found), flush=True)
     return found
 
 

@@ -30,12 +30,11 @@ from benchmarks.planner import (
     tools,
     write_mixture,
 )
-from benchmarks.result import Result, table
+from benchmarks.result import Result
 
 __all__ = ["main", "tools"]
 
 SHOWN = frozenset(("x DuckDB",))
-"""Figures of the page of the docs."""
 QUESTION = "the same cells"
 ROUNDS = 3
 FACTS = (
@@ -104,5 +103,4 @@ def main(quick: bool = False, *, sizes: Sequence[int] | None = None) -> list[Res
                 results += side_by_side(spark, duckdb, path, rows, 1 if quick else ROUNDS)
         finally:
             spark.stop()
-    print(table(results), flush=True)
     return results

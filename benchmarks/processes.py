@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import psutil
 
-from benchmarks.result import Result, table
+from benchmarks.result import Result
 from benchmarks.service import connected, cpu_s, now_ms, provisioned, running_relays, service
 from timewheel.broker.admin import AdminClient
 from timewheel.core import Envelope, Tiered
@@ -22,7 +22,6 @@ from timewheel.core.topology import topology
 from timewheel.testing import Broker, LocalPulsar, eventually
 
 SHOWN = frozenset(("timers/s", "of one process"))
-"""Figures of the page of the docs."""
 DAY_MS = 86_400_000
 TIERS = Tiered(window_ms=DAY_MS, tiers_ms=(DAY_MS, 5 * DAY_MS))
 PARTITIONS = 8
@@ -88,5 +87,4 @@ def main(quick: bool = False) -> list[Result]:
                 "cores of the broker": cpu.broker_s / took_s,
             }
             found.append(Result(question="processes", subject=f"{processes}", figures=figures))
-    print(table(found))
     return found

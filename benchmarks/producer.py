@@ -21,7 +21,7 @@ from typing import Any
 
 import pulsar
 
-from benchmarks.result import Result, alone, table
+from benchmarks.result import Result
 from benchmarks.service import connected, now_ms, provisioned, service
 from timewheel.core import Envelope, Plan, Tiered
 from timewheel.core.ids import TimerIds
@@ -31,7 +31,6 @@ from timewheel.producers import DelayedProducer, Timer
 from timewheel.testing import Broker
 
 SHOWN = frozenset(("ours, msg/s", "ratio", "more CPU, us"))
-"""Figures of the page of the docs."""
 GOAL_RATIO = 0.9
 GOAL_MORE_CPU_US = 10.0
 DAY_MS = 86_400_000
@@ -176,10 +175,4 @@ def compare(client: Any, broker: Broker, where: str, *, messages: int, pairs: in
 def main(quick: bool = False) -> list[Result]:
     messages, pairs = (4_000, 4) if quick else (20_000, 12)
     with service() as broker, connected(broker) as client:
-        results = [compare(client, broker, where, messages=messages, pairs=pairs) for where in ("tier", "due")]
-    print(table(results))
-    return results
-
-
-if __name__ == "__main__":
-    alone(main)
+        return [compare(client, broker, where, messages=messages, pairs=pairs) for where in ("tier", "due")]

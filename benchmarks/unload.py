@@ -28,7 +28,7 @@ from typing import Any
 
 import pulsar
 
-from benchmarks.result import Result, alone, table
+from benchmarks.result import Result
 from benchmarks.service import connected, now_ms, provisioned, service
 from timewheel.broker.admin import AdminClient
 from timewheel.consumers import DelayedConsumer
@@ -39,7 +39,6 @@ from timewheel.producers import DelayedProducer
 from timewheel.testing import Broker, eventually
 
 SHOWN = frozenset(("pending", "silent, s", "worst, s"))
-"""Figures of the page of the docs."""
 SEED = 7
 TIMERS = 300_000
 QUICK_TIMERS = 30_000
@@ -282,10 +281,4 @@ def compare(client: Any, broker: Broker, *, timers: int, rounds: int) -> list[Re
 
 def main(quick: bool = False) -> list[Result]:
     with service() as broker, connected(broker) as client:
-        results = compare(client, broker, timers=QUICK_TIMERS if quick else TIMERS, rounds=ROUNDS)
-    print(table(results))
-    return results
-
-
-if __name__ == "__main__":
-    alone(main)
+        return compare(client, broker, timers=QUICK_TIMERS if quick else TIMERS, rounds=ROUNDS)
