@@ -16,12 +16,11 @@ import psutil
 
 from benchmarks.result import Result
 from benchmarks.service import connected, cpu_s, now_ms, provisioned, running_relays, service
-from timewheel.core import Envelope, Tiered
+from timewheel.core import DAY_MS, Envelope, Tiered
 from timewheel.core.names import partition_topic
 from timewheel.core.topology import topology
 
 SHOWN = frozenset(("% for every 100", "MB"))
-DAY_MS = 86_400_000
 TIERS = Tiered(window_ms=DAY_MS, tiers_ms=(DAY_MS, 5 * DAY_MS, 20 * DAY_MS))
 PARTITIONS, QUICK_PARTITIONS = 100, 4
 IDLE_S, QUICK_IDLE_S = 30.0, 3.0

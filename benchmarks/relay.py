@@ -35,7 +35,7 @@ import pulsar
 
 from benchmarks.result import Result
 from benchmarks.service import connected, now_ms, provisioned, service
-from timewheel.core import Envelope, Hold, Holder, Plan, Router, Tiered
+from timewheel.core import HOUR_MS, Envelope, Hold, Holder, Plan, Router, Tiered
 from timewheel.core.names import RELAY_SUBSCRIPTION, Names, partition_topic
 from timewheel.core.steps import steps
 from timewheel.relay import PartitionState, Relay
@@ -52,7 +52,6 @@ GOAL_OF_SINGLE, GOAL_OF_BATCHED, GOAL_CPU = 1.8, 1.0, 0.65
 GOAL_MB = 50.0
 IN_FLIGHT = 4_000
 ACK_EVERY = 100
-HOUR_MS = 3_600_000
 STAY_MS = 2 * HOUR_MS
 PAYLOAD = bytes(range(200))
 USER_PROPERTIES = {"tenant": "acme", "kind": "reminder"}

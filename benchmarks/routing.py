@@ -17,13 +17,11 @@ from collections.abc import Callable
 import _pulsar
 
 from benchmarks.result import Result
-from timewheel.core import Calendar, Envelope, Native, Plan, Ring, Router, Scheme, Tiered, Wheel
+from timewheel.core import DAY_MS, HOUR_MS, Calendar, Envelope, Native, Plan, Ring, Router, Scheme, Tiered, Wheel
 
 SEED = 7
 SHOWN = frozenset(("ratio",))
 GOAL = 0.6
-HOUR_MS = 3_600_000
-DAY_MS = 24 * HOUR_MS
 NOW_MS = 1_763_700_000_000
 PAYLOAD = bytes(200)
 

@@ -32,7 +32,7 @@ from benchmarks.result import Result
 from benchmarks.service import connected, now_ms, provisioned, service
 from timewheel.broker.admin import AdminClient
 from timewheel.consumers import DelayedConsumer
-from timewheel.core import Calendar, Native, Plan, Ring, Router, Scheme, Tiered, Wheel
+from timewheel.core import DAY_MS, Calendar, Native, Plan, Ring, Router, Scheme, Tiered, Wheel
 from timewheel.core.names import partition_topic
 from timewheel.core.topology import topology
 from timewheel.producers import DelayedProducer
@@ -45,7 +45,6 @@ QUICK_TIMERS = 30_000
 ROUNDS = 3
 GOAL_S = 2.0
 DAYS = 30
-DAY_MS = 86_400_000
 SHORTEST_MS = 20 * 60_000
 """Longer than all rounds of one scheme take, so that nothing but probes comes due."""
 BEGUN_MS = 60_000
