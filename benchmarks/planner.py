@@ -417,13 +417,10 @@ def memory_of(name: str, path: Path) -> dict[str, float]:
             from timewheel.core import BrokerProfile  # noqa: PLC0415 - see count_natively
             from timewheel.spark_planner.pricing.evaluate import evaluate  # noqa: PLC0415
 
-            spark = session()
-            try:
+            with session() as spark:
                 cells = cells_of(spark, path)
                 for plan in (PLAN, TIERS):
                     evaluate(plan, cells, BrokerProfile.named("4.0"))
-            finally:
-                spark.stop()
         else:
             rival_query(name, duckdb, path, PLAN)()
     return most
@@ -470,10 +467,15 @@ def verdict(results: Sequence[Result], sizes: Sequence[int]) -> list[Result]:
 # --- run
 
 
-def session() -> Any:
+@contextmanager
+def session(cores: int = CORES) -> Iterator[Any]:
     from timewheel.spark_planner import local_session  # noqa: PLC0415 - the planner is an extra
 
-    return local_session(cores=CORES)
+    spark = local_session(cores=cores)
+    try:
+        yield spark
+    finally:
+        spark.stop()
 
 
 @contextmanager
@@ -518,17 +520,13 @@ def main(quick: bool = False, *, sizes: Sequence[int] | None = None, parts: Sequ
             for rows in sorted(sizes or (QUICK_SIZES if quick else SIZES))
         }
         if {"count", "best"} & set(parts):
-            with on_the_same_cores() as duckdb:
-                spark = session()
-                try:
-                    for rows, path in paths.items():
-                        if "count" in parts:
-                            results += count_natively(spark, duckdb, path, rows, 1 if quick else rounds_of(rows))
-                        if "best" in parts:
-                            some = 1 if quick else TIMED_CANDIDATES
-                            results += best_of_all(spark, duckdb, path, rows, timed_candidates=some)
-                finally:
-                    spark.stop()
+            with on_the_same_cores() as duckdb, session() as spark:
+                for rows, path in paths.items():
+                    if "count" in parts:
+                        results += count_natively(spark, duckdb, path, rows, 1 if quick else rounds_of(rows))
+                    if "best" in parts:
+                        some = 1 if quick else TIMED_CANDIDATES
+                        results += best_of_all(spark, duckdb, path, rows, timed_candidates=some)
         if "memory" in parts:
             results += memory(paths)
     if {"count", "best"} <= set(parts):
