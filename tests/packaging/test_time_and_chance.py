@@ -116,6 +116,7 @@ def _is_timed(call: ast.Call, names: dict[str, str]) -> bool:
     if method not in TIMED or getattr(receiver, "attr", getattr(receiver, "id", None)) in HANDED_IN:
         return False
     by_position = len(call.args) >= TIMED[method]
+    has_timeout |= TIMED[method] == 1 and method != "join" and bool(call.keywords)  # by whatever name
     match method:
         case "join":  # of a thread; that of a text, a path or a table takes one argument of another kind
             is_text = isinstance(receiver, ast.JoinedStr | ast.Constant) or _full_name(receiver, names) == "os.path"
@@ -191,6 +192,7 @@ def _covers(exception: tuple[str, str], path: str, what: str) -> bool:
         ("def f(loop): loop.call_later(1, print)", "call_later()"),
         ("def f(self): self._changed.wait(timeout=self.left_s)", "wait()"),
         ("def f(ended): ended.wait(1)", "wait()"),
+        ("def f(consumer): consumer.poll(timeout_ms=1)", "poll()"),
         ("def f(self): self._room.wait_for(lambda: True, 1)", "wait_for()"),
         ("def f(queue): queue.get(timeout=1)", "get()"),
         ("def f(queue): queue.get(True, 1)", "get()"),
