@@ -23,7 +23,7 @@ from types import ModuleType
 
 import benchmarks
 from benchmarks.machine import load, processor, short
-from benchmarks.result import Result, merged, section, title
+from benchmarks.result import Result, merged, section, show, title
 from timewheel.testing.settings import version_asked_for
 
 DOCS = Path(__file__).parent.parent / "docs" / "benchmarks.md"
@@ -76,6 +76,7 @@ def main(arguments: Iterable[str] | None = None) -> int:
         began_s = time.monotonic()
         answers[name] = asked[name].main(options.quick)
         took_s = time.monotonic() - began_s
+        show(answers[name])
         print(f"{took_s:.0f} s", flush=True)
         # Written after each: the long ones take minutes, and what is measured should not be lost with them.
         if options.json:

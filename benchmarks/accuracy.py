@@ -18,7 +18,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from benchmarks.result import Result, table
+from benchmarks.planner import session
+from benchmarks.result import Result
 from timewheel.core import DAY_MS, HOUR_MS, BrokerProfile, Calendar, Native, Plan, Ring, Scheme, Tiered, Wheel
 
 if TYPE_CHECKING:
@@ -126,20 +127,12 @@ def survey_of(frame: DataFrame) -> Cells:
 
 
 def main(quick: bool = False) -> list[Result]:
-    from timewheel.spark_planner import local_session  # noqa: PLC0415 - the planner is an extra
-
-    spark = local_session(cores=CORES)
-    try:
-        with tempfile.TemporaryDirectory(prefix="timewheel-accuracy-") as folder:
-            found = [
-                _result(one)
-                for name, rows in ROWS.items()
-                for one in _on(spark, name, rows if quick else FULL_TIMES * rows, Path(folder, name))
-            ]
-    finally:
-        spark.stop()
-    print(table(found), flush=True)
-    return found
+    with session(CORES) as spark, tempfile.TemporaryDirectory(prefix="timewheel-accuracy-") as folder:
+        return [
+            _result(one)
+            for name, rows in ROWS.items()
+            for one in _on(spark, name, rows if quick else FULL_TIMES * rows, Path(folder, name))
+        ]
 
 
 def _on(spark: SparkSession, name: str, rows: int, path: Path) -> Iterator[Comparison]:

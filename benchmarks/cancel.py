@@ -22,7 +22,7 @@ from functools import partial
 from typing import Any
 
 from benchmarks.lateness import Clocked, due_times_ms
-from benchmarks.result import Result, alone, medians_in_turns, rate_rows, table
+from benchmarks.result import Result, medians_in_turns, rate_rows
 from benchmarks.service import connected, now_ms, provisioned, service
 from timewheel.client.cancellation_log import PACK_PROPERTY, CancellationLog
 from timewheel.client.hooks import Hooks
@@ -37,7 +37,6 @@ from timewheel.relay.compactor import PENDING_PACKS
 from timewheel.testing import Broker
 
 SHOWN = frozenset(("s", "memory, MB", "ratio", "p99 ms", "early", "certain yet handed"))
-"""Figures of the page of the docs."""
 SEED = 7
 ROUNDS = 5
 GOAL_RATE = 0.9
@@ -199,10 +198,4 @@ def main(quick: bool = False) -> list[Result]:
             handling(client, broker, timers, live, rounds),
             [lateness(client, broker, 500 if quick else 3_000)],
         ]
-    for results in found:
-        print(table(results), flush=True)
     return [result for results in found for result in results]
-
-
-if __name__ == "__main__":
-    alone(main)

@@ -11,9 +11,9 @@ meant for a history that lies in a lake or on a cluster; on one machine it is th
 
 from __future__ import annotations
 
-import statistics
 import tempfile
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -30,12 +30,11 @@ from benchmarks.planner import (
     tools,
     write_mixture,
 )
-from benchmarks.result import Result, table
+from benchmarks.result import Result, medians_in_turns
 
 __all__ = ["main", "tools"]
 
 SHOWN = frozenset(("x DuckDB",))
-"""Figures of the page of the docs."""
 QUESTION = "the same cells"
 ROUNDS = 3
 FACTS = (
@@ -71,38 +70,30 @@ def side_by_side(spark: Any, duckdb: Any, path: Path, rows: int, rounds: int) ->
         if not np.array_equal(getattr(cells, fact), np.asarray(theirs[fact])):
             raise RuntimeError(f"not the same cells: {fact}")
     ways = {
-        "timewheel": lambda: cells_of(spark, path),
-        RIVALS[0]: lambda: duckdb_cells(duckdb, path, level.slot_ms, level.bits),
+        "timewheel": partial(timed, partial(cells_of, spark, path)),
+        RIVALS[0]: partial(timed, partial(duckdb_cells, duckdb, path, level.slot_ms, level.bits)),
     }
-    taken: dict[str, list[float]] = {name: [] for name in ways}
-    for _ in range(rounds):
-        for name, way in ways.items():
-            taken[name].append(timed(way))
-    least = statistics.median(taken[RIVALS[0]])
+    taken = medians_in_turns(ways, rounds)
     return [
         Result(
             question=QUESTION,
             subject=f"{name}, {rows:,} rows",
             figures={
-                "s": statistics.median(times),
-                "x DuckDB": statistics.median(times) / least,
+                "s": seconds,
+                "x DuckDB": seconds / taken[RIVALS[0]],
                 "cells": len(cells),
                 "slot, s": level.slot_ms // 1_000,
             },
         )
-        for name, times in taken.items()
+        for name, seconds in taken.items()
     ]
 
 
 def main(quick: bool = False, *, sizes: Sequence[int] | None = None) -> list[Result]:
     results: list[Result] = []
-    with tempfile.TemporaryDirectory(prefix="timewheel-bench-cells-") as folder, on_the_same_cores() as duckdb:
-        spark = session()
-        try:
-            for rows in sorted(sizes or (QUICK_SIZES if quick else SIZES)):
-                path = write_mixture(Path(folder, f"{rows}.parquet"), rows)
-                results += side_by_side(spark, duckdb, path, rows, 1 if quick else ROUNDS)
-        finally:
-            spark.stop()
-    print(table(results), flush=True)
+    temporary = tempfile.TemporaryDirectory(prefix="timewheel-bench-cells-")
+    with temporary as folder, on_the_same_cores() as duckdb, session() as spark:
+        for rows in sorted(sizes or (QUICK_SIZES if quick else SIZES)):
+            path = write_mixture(Path(folder, f"{rows}.parquet"), rows)
+            results += side_by_side(spark, duckdb, path, rows, 1 if quick else ROUNDS)
     return results

@@ -20,12 +20,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks.planner import JVM, QUICK_SIZES, SIZES, WORKERS, on_the_same_cores, tools, watched, write_mixture
-from benchmarks.result import Result, table
+from benchmarks.result import Result
 
 __all__ = ["main", "tools"]
 
 SHOWN = frozenset(("s", "Python MB x", "JVM MB x"))
-"""Figures of the page of the docs."""
 QUESTION = "the whole command"
 GOALS_S = {1_000_000: 25, 10_000_000: 45}
 GOAL_MEMORY = 1.2
@@ -67,5 +66,4 @@ def main(quick: bool = False, *, sizes: Sequence[int] | None = None) -> list[Res
                     met=all(met for _, met in goals) if goals else None,
                 )
             )
-    print(table(results), flush=True)
     return results

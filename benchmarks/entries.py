@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.result import Result, alone, table
+from benchmarks.result import Result
 from benchmarks.service import connected, now_ms, provisioned, service
 from timewheel.broker.admin import AdminClient
 from timewheel.core import BrokerProfile, Envelope, Hold, Plan, Router, Tiered
@@ -119,7 +119,7 @@ def main(quick: bool = False) -> list[Result]:
     told = evaluate(plan, cells, BrokerProfile.named("4.0")).written_entries - timers
     hops, per_timer = written - sends, written / timers
     off = told / hops - 1
-    found = [
+    return [
         Result(
             question="entries",
             subject=f"{timers:,} timers, {RATE:,} a second",
@@ -135,9 +135,3 @@ def main(quick: bool = False) -> list[Result]:
             met=abs(off) <= GOAL_OFF,
         ),
     ]
-    print(table(found))
-    return found
-
-
-if __name__ == "__main__":
-    alone(main)

@@ -16,14 +16,13 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from benchmarks.result import Result, alone, medians_in_turns, rate_rows, table
+from benchmarks.result import Result, medians_in_turns, rate_rows
 from benchmarks.service import connected, provisioned, service
 from timewheel.consumers import AsyncDelayedConsumer, DelayedConsumer, DelayedMessage, Middleware, RetryPolicy
 from timewheel.core import Plan
 from timewheel.producers import DelayedProducer
 
 SHOWN = frozenset(("ratio",))
-"""Figures of the page of the docs."""
 ROUNDS = 5
 QUEUE = 5_000
 GOAL_ASYNC = 0.8
@@ -120,10 +119,4 @@ def main(quick: bool = False) -> list[Result]:
 
         rates = medians_in_turns({name: partial(rate, name) for name in WAYS}, rounds)
     goals = {name: goal for name, (_, goal) in WAYS.items() if goal is not None}
-    results = rate_rows("handlers", rates, goals, rounds)
-    print(table(results), flush=True)
-    return results
-
-
-if __name__ == "__main__":
-    alone(main)
+    return rate_rows("handlers", rates, goals, rounds)

@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 import psutil
 import pulsar
 
-from benchmarks.result import Result, table
+from benchmarks.result import Result
 from benchmarks.service import connected, now_ms, peak_mb, provisioned, running_relays, service
 from timewheel.consumers import DelayedConsumer, DelayedMessage
 from timewheel.core import Native, Plan, Tiered
@@ -33,19 +33,7 @@ from timewheel.errors import TimewheelError
 from timewheel.producers import DelayedProducer, Timer
 from timewheel.testing import Broker
 
-SHOWN = frozenset(
-    (
-        "of raw",
-        "all late, s",
-        "passed by, s",
-        "lost",
-        "twice",
-        "early",
-        "consumer MB",
-        "relay MB",
-    )
-)
-"""Figures of the page of the docs."""
+SHOWN = frozenset(("of raw", "all late, s", "passed by, s", "lost", "twice", "early", "consumer MB", "relay MB"))
 SEED = 11
 PARTITIONS = 4
 PAYLOAD = bytes(200)
@@ -285,5 +273,4 @@ def main(quick: bool = False) -> list[Result]:
         with running_relays(broker, tiered, "--memory-mb", str(BUDGET_MB)) as (relay,):
             ours = play(broker, read_ours, tiered, size, lambda dues_ms: send_ours(client, tiered, dues_ms))
             found.append(result("timewheel, two tiers", ours, size, raw, peak_mb(relay)))
-    print(table(found))
     return found

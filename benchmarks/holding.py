@@ -14,15 +14,13 @@ from typing import Any
 
 import psutil
 
-from benchmarks.result import Result, table
+from benchmarks.result import Result
 from benchmarks.service import connected, cpu_s, now_ms, provisioned, running_relays, service
-from timewheel.core import Envelope, Tiered
+from timewheel.core import DAY_MS, Envelope, Tiered
 from timewheel.core.names import partition_topic
 from timewheel.core.topology import topology
 
 SHOWN = frozenset(("% for every 100", "MB"))
-"""Figures of the page of the docs."""
-DAY_MS = 86_400_000
 TIERS = Tiered(window_ms=DAY_MS, tiers_ms=(DAY_MS, 5 * DAY_MS, 20 * DAY_MS))
 PARTITIONS, QUICK_PARTITIONS = 100, 4
 IDLE_S, QUICK_IDLE_S = 30.0, 3.0
@@ -80,7 +78,7 @@ def main(quick: bool = False) -> list[Result]:
             rss_mb = process.memory_info().rss / (1 << 20)
             threads = process.num_threads()
     per_100 = share * 100 / len(read)
-    found = [
+    return [
         Result(
             question="holding",
             subject=f"CPU, {len(read)} partition topics",
@@ -96,5 +94,3 @@ def main(quick: bool = False) -> list[Result]:
             met=rss_mb <= BUDGET_MB + GOAL_OVER_MB,
         ),
     ]
-    print(table(found))
-    return found

@@ -28,7 +28,7 @@ import psycopg
 import redis
 import sqlalchemy
 
-from benchmarks.result import Result, alone, table
+from benchmarks.result import Result
 from tests.support.postgres_server import postgres_server
 from tests.support.redis_server import redis_server
 from timewheel.consumers.inbox import Answer, Inbox, MemoryInbox, Owners, RedisInbox, SqlInbox, SqliteInbox, inbox_key
@@ -36,7 +36,6 @@ from timewheel.consumers.inbox import Answer, Inbox, MemoryInbox, Owners, RedisI
 Work = Callable[[str], object]
 
 SHOWN = frozenset(("ours, us", "ratio"))
-"""Figures of the page of the docs."""
 SEED = 7
 KEYS = 4_000
 QUICK_KEYS = 200
@@ -233,10 +232,4 @@ def main(quick: bool = False) -> list[Result]:
     keys = QUICK_KEYS if quick else KEYS
     with tempfile.TemporaryDirectory(prefix="timewheel-bench-inbox-") as folder:
         found = [claims(Path(folder), keys), transactions(Path(folder), keys)]
-    for results in found:
-        print(table(results), flush=True)
     return [result for results in found for result in results]
-
-
-if __name__ == "__main__":
-    alone(main)

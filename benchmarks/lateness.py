@@ -19,7 +19,7 @@ from typing import Any
 
 import pulsar
 
-from benchmarks.result import Result, alone, table
+from benchmarks.result import Result
 from benchmarks.service import connected, now_ms, provisioned, service
 from timewheel.consumers import DelayedConsumer, DelayedMessage
 from timewheel.core import Native, Scheme, Tiered
@@ -28,7 +28,6 @@ from timewheel.producers import DelayedProducer, Timer
 from timewheel.testing import Broker
 
 SHOWN = frozenset(("p50 ms", "p99 ms", "max ms", "early"))
-"""Figures of the page of the docs."""
 
 Way = Callable[[Any, Broker, int], Result]
 
@@ -145,10 +144,4 @@ WAYS: tuple[Way, ...] = (
 def main(quick: bool = False) -> list[Result]:
     timers = 1_000 if quick else 6_000
     with service() as broker, connected(broker) as client:
-        results = [way(client, broker, timers) for way in WAYS]
-    print(table(results))
-    return results
-
-
-if __name__ == "__main__":
-    alone(main)
+        return [way(client, broker, timers) for way in WAYS]

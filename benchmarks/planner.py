@@ -48,7 +48,7 @@ import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from benchmarks.result import Result, table, write_rows
+from benchmarks.result import Result, show
 from timewheel.core import DAY_MS, HOUR_MS, MINUTE_MS, Calendar, Native, Plan, Tiered
 from timewheel.core.steps import Step, steps
 
@@ -221,9 +221,7 @@ def _polars_release(step: Step) -> Any:
 
 
 SHOWN = frozenset(("x DuckDB", "x ours", "pays from, plans", "Python MB"))
-"""Figures of the page of the docs."""
 HIDDEN = ("trusts order", "10,000,000 rows, one exact count", "Polars, 50,000,000 rows, one exact count")
-"""Rows that the page leaves out."""
 MOMENTS = 5_000
 STEP_MS = (DAYS * DAY_MS + LONGEST_MS + DAY_MS) // MOMENTS
 CORES = 2
@@ -310,8 +308,6 @@ def count_natively(spark: Any, duckdb: Any, path: Path, rows: int, rounds: int) 
 
 def rival_query(name: str, duckdb: Any, path: Path, plan: Plan, *, trusts_order: bool = False) -> Callable[[], int]:
     """The exact count of one due partition, by name."""
-    from benchmarks.planner import duckdb_query, polars_query  # noqa: PLC0415 - Polars' threads are set by now
-
     if name == "DuckDB":
         return duckdb_query(duckdb, path, plan, STEP_MS, trusts_order=trusts_order)
     return polars_query(path, plan, STEP_MS, trusts_order=trusts_order)
@@ -421,13 +417,10 @@ def memory_of(name: str, path: Path) -> dict[str, float]:
             from timewheel.core import BrokerProfile  # noqa: PLC0415 - see count_natively
             from timewheel.spark_planner.pricing.evaluate import evaluate  # noqa: PLC0415
 
-            spark = session()
-            try:
+            with session() as spark:
                 cells = cells_of(spark, path)
                 for plan in (PLAN, TIERS):
                     evaluate(plan, cells, BrokerProfile.named("4.0"))
-            finally:
-                spark.stop()
         else:
             rival_query(name, duckdb, path, PLAN)()
     return most
@@ -474,10 +467,15 @@ def verdict(results: Sequence[Result], sizes: Sequence[int]) -> list[Result]:
 # --- run
 
 
-def session() -> Any:
+@contextmanager
+def session(cores: int = CORES) -> Iterator[Any]:
     from timewheel.spark_planner import local_session  # noqa: PLC0415 - the planner is an extra
 
-    return local_session(cores=CORES)
+    spark = local_session(cores=cores)
+    try:
+        yield spark
+    finally:
+        spark.stop()
 
 
 @contextmanager
@@ -522,23 +520,17 @@ def main(quick: bool = False, *, sizes: Sequence[int] | None = None, parts: Sequ
             for rows in sorted(sizes or (QUICK_SIZES if quick else SIZES))
         }
         if {"count", "best"} & set(parts):
-            with on_the_same_cores() as duckdb:
-                spark = session()
-                try:
-                    for rows, path in paths.items():
-                        if "count" in parts:
-                            results += count_natively(spark, duckdb, path, rows, 1 if quick else rounds_of(rows))
-                        if "best" in parts:
-                            some = 1 if quick else TIMED_CANDIDATES
-                            results += best_of_all(spark, duckdb, path, rows, timed_candidates=some)
-                finally:
-                    spark.stop()
+            with on_the_same_cores() as duckdb, session() as spark:
+                for rows, path in paths.items():
+                    if "count" in parts:
+                        results += count_natively(spark, duckdb, path, rows, 1 if quick else rounds_of(rows))
+                    if "best" in parts:
+                        some = 1 if quick else TIMED_CANDIDATES
+                        results += best_of_all(spark, duckdb, path, rows, timed_candidates=some)
         if "memory" in parts:
             results += memory(paths)
     if {"count", "best"} <= set(parts):
         results += verdict(results, list(paths))
-    for question in dict.fromkeys(result.question for result in results):
-        print(table([result for result in results if result.question == question]), flush=True)
     return results
 
 
@@ -547,12 +539,9 @@ if __name__ == "__main__":
     parser.add_argument("--quick", action="store_true", help="to see that it runs, not how fast")
     parser.add_argument("--rows", type=int, nargs="+", metavar="N", help="sizes")
     parser.add_argument("--parts", nargs="+", default=PARTS, choices=PARTS)
-    parser.add_argument("--json", type=Path, metavar="FILE", help="where to write the results")
     parser.add_argument("--memory-of", nargs=2, metavar=("NAME", "PARQUET"), help="only that; prints it as JSON")
     arguments = parser.parse_args()
     if arguments.memory_of:
         print(json.dumps(memory_of(arguments.memory_of[0], Path(arguments.memory_of[1]))))
     else:
-        found = main(arguments.quick, sizes=arguments.rows, parts=arguments.parts)
-        if arguments.json:
-            write_rows(arguments.json, found)
+        show(main(arguments.quick, sizes=arguments.rows, parts=arguments.parts))

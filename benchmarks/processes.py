@@ -13,17 +13,15 @@ from typing import Any, NamedTuple
 
 import psutil
 
-from benchmarks.result import Result, table
+from benchmarks.result import Result
 from benchmarks.service import connected, cpu_s, now_ms, provisioned, running_relays, service
 from timewheel.broker.admin import AdminClient
-from timewheel.core import Envelope, Tiered
+from timewheel.core import DAY_MS, Envelope, Tiered
 from timewheel.core.names import RELAY_SUBSCRIPTION, partition_topic
 from timewheel.core.topology import topology
 from timewheel.testing import Broker, LocalPulsar, eventually
 
 SHOWN = frozenset(("timers/s", "of one process"))
-"""Figures of the page of the docs."""
-DAY_MS = 86_400_000
 TIERS = Tiered(window_ms=DAY_MS, tiers_ms=(DAY_MS, 5 * DAY_MS))
 PARTITIONS = 8
 TIMERS, QUICK_TIMERS = 400_000, 8_000
@@ -88,5 +86,4 @@ def main(quick: bool = False) -> list[Result]:
                 "cores of the broker": cpu.broker_s / took_s,
             }
             found.append(Result(question="processes", subject=f"{processes}", figures=figures))
-    print(table(found))
     return found

@@ -21,9 +21,9 @@ from typing import Any
 
 import pulsar
 
-from benchmarks.result import Result, alone, table
+from benchmarks.result import Result
 from benchmarks.service import connected, now_ms, provisioned, service
-from timewheel.core import Envelope, Plan, Tiered
+from timewheel.core import DAY_MS, Envelope, Plan, Tiered
 from timewheel.core.ids import TimerIds
 from timewheel.core.names import partition_topic
 from timewheel.errors import TimewheelError
@@ -31,10 +31,8 @@ from timewheel.producers import DelayedProducer, Timer
 from timewheel.testing import Broker
 
 SHOWN = frozenset(("ours, msg/s", "ratio", "more CPU, us"))
-"""Figures of the page of the docs."""
 GOAL_RATIO = 0.9
 GOAL_MORE_CPU_US = 10.0
-DAY_MS = 86_400_000
 DELAY_MS = {"tier": 17 * DAY_MS, "due": DAY_MS // 4}
 PAYLOAD = bytes(range(200))
 MAX_PENDING = 1_000
@@ -58,15 +56,14 @@ class Countdown:
         self.done = threading.Event()
 
     def raw(self, result: Any, _: Any) -> None:
-        if result.value:
-            print(f"raw send failed: {result}")
-        self.missing -= 1
-        if not self.missing:
-            self.done.set()
+        self._count(result if result.value else None)
 
     def ours(self, error: TimewheelError | None, _: Timer) -> None:
-        if error is not None:
-            print(f"send failed: {error}")
+        self._count(error)
+
+    def _count(self, failure: object) -> None:
+        if failure is not None:
+            print(f"a send failed: {failure}")
         self.missing -= 1
         if not self.missing:
             self.done.set()
@@ -147,13 +144,9 @@ def compare(client: Any, broker: Broker, where: str, *, messages: int, pairs: in
     raw, ours = raw_way(client, raw_topic, where), our_way(client, plan)
     found: list[tuple[Pace, Pace]] = []
     for turn in range(pairs):
-        if turn % 2:
-            second = pace(ours, DELAY_MS[where], messages)
-            first = pace(raw, DELAY_MS[where], messages)
-        else:
-            first = pace(raw, DELAY_MS[where], messages)
-            second = pace(ours, DELAY_MS[where], messages)
-        found.append((first, second))
+        ways = (ours, raw) if turn % 2 else (raw, ours)
+        took = {way: pace(way, DELAY_MS[where], messages) for way in ways}
+        found.append((took[raw], took[ours]))
     ratio = statistics.median(ours.per_s / raw.per_s for raw, ours in found)
     more_cpu_us = statistics.median(ours.cpu_us - raw.cpu_us for raw, ours in found)
     return Result(
@@ -176,10 +169,4 @@ def compare(client: Any, broker: Broker, where: str, *, messages: int, pairs: in
 def main(quick: bool = False) -> list[Result]:
     messages, pairs = (4_000, 4) if quick else (20_000, 12)
     with service() as broker, connected(broker) as client:
-        results = [compare(client, broker, where, messages=messages, pairs=pairs) for where in ("tier", "due")]
-    print(table(results))
-    return results
-
-
-if __name__ == "__main__":
-    alone(main)
+        return [compare(client, broker, where, messages=messages, pairs=pairs) for where in ("tier", "due")]

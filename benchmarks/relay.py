@@ -33,9 +33,9 @@ from typing import Any
 import psutil
 import pulsar
 
-from benchmarks.result import Result, alone, table
+from benchmarks.result import Result
 from benchmarks.service import connected, now_ms, provisioned, service
-from timewheel.core import Envelope, Hold, Holder, Plan, Router, Tiered
+from timewheel.core import HOUR_MS, Envelope, Hold, Holder, Plan, Router, Tiered
 from timewheel.core.names import RELAY_SUBSCRIPTION, Names, partition_topic
 from timewheel.core.steps import steps
 from timewheel.relay import PartitionState, Relay
@@ -45,16 +45,13 @@ TIMERS, QUICK_TIMERS = 40_000, 5_000
 ROUNDS, QUICK_ROUNDS = 5, 1
 HELD, QUICK_HELD = 1_000_000, 50_000
 SHOWN = frozenset(("msg/s", "of raw", "of a single hop's", "more MB"))
-"""Figures of the page of the docs."""
 HIDDEN = ("raw loop",)
-"""Rows that the page leaves out."""
 FEW_HELD = 10_000
 GOAL_RATIO = 0.8
 GOAL_OF_SINGLE, GOAL_OF_BATCHED, GOAL_CPU = 1.8, 1.0, 0.65
 GOAL_MB = 50.0
 IN_FLIGHT = 4_000
 ACK_EVERY = 100
-HOUR_MS = 3_600_000
 STAY_MS = 2 * HOUR_MS
 PAYLOAD = bytes(range(200))
 USER_PROPERTIES = {"tenant": "acme", "kind": "reminder"}
@@ -361,9 +358,4 @@ def main(quick: bool = False) -> list[Result]:
         single, grouped, _ = flows
         found.append(cpu(grouped, single))
         found += memory(broker, QUICK_HELD if quick else HELD)
-    print(table(found))
     return found
-
-
-if __name__ == "__main__":
-    alone(main)

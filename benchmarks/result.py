@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-import argparse
-import json
 import statistics
-import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from collections.abc import Set as AbstractSet
-from dataclasses import asdict, dataclass, field, replace
-from pathlib import Path
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from types import ModuleType
 
 
@@ -32,9 +27,9 @@ class Result:
     met: bool | None = None
 
 
-def table(results: Sequence[Result], *, shown: AbstractSet[str] = frozenset()) -> str:
+def table(results: Sequence[Result]) -> str:
     """Lay out one benchmark's results as a Markdown table, readable as plain text too."""
-    names = list(dict.fromkeys(name for result in results for name in result.figures if not shown or name in shown))
+    names = list(dict.fromkeys(name for result in results for name in result.figures))
     rows = [["", *names, "goal"]]
     rows += [
         [result.subject, *(text(result.figures.get(name, "")) for name in names), goal_line(result)]
@@ -147,18 +142,10 @@ def merged(page: str, new: Mapping[str, str], order: Sequence[str]) -> str:
     return "\n\n".join([HEAD, *(found[name] for name in titles)]) + "\n"
 
 
-def write_rows(path: Path, results: Iterable[Result]) -> None:
-    path.write_text(json.dumps([asdict(result) for result in results], indent=2) + "\n", encoding="utf-8")
-
-
-def alone(main: Callable[[bool], list[Result]]) -> None:
-    parser = argparse.ArgumentParser(description=(sys.modules["__main__"].__doc__ or "").partition("\n")[0])
-    parser.add_argument("--quick", action="store_true", help="fewer messages: to see that it runs, not how fast")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="where to write the results")
-    arguments = parser.parse_args()
-    found = main(arguments.quick)
-    if arguments.json:
-        write_rows(arguments.json, found)
+def show(results: Sequence[Result]) -> None:
+    """Print a table for each question."""
+    for question in dict.fromkeys(result.question for result in results):
+        print(table([result for result in results if result.question == question]), flush=True)
 
 
 def medians_in_turns(ways: Mapping[str, Callable[[], float]], rounds: int) -> dict[str, float]:

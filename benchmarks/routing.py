@@ -16,15 +16,12 @@ from collections.abc import Callable
 
 import _pulsar
 
-from benchmarks.result import Result, alone, table
-from timewheel.core import Calendar, Envelope, Native, Plan, Ring, Router, Scheme, Tiered, Wheel
+from benchmarks.result import Result
+from timewheel.core import DAY_MS, HOUR_MS, Calendar, Envelope, Native, Plan, Ring, Router, Scheme, Tiered, Wheel
 
 SEED = 7
 SHOWN = frozenset(("ratio",))
-"""Figures of the page of the docs."""
 GOAL = 0.6
-HOUR_MS = 3_600_000
-DAY_MS = 24 * HOUR_MS
 NOW_MS = 1_763_700_000_000
 PAYLOAD = bytes(200)
 
@@ -76,23 +73,13 @@ def main(quick: bool = False) -> list[Result]:
         for name, scheme in SCHEMES.items()
     }
     least = least_us({"build": build, **work}, due_times_ms, 20 if quick else 100)
-    results = [
+    return [
         Result(
             question="routing against building a message",
             subject=name,
-            figures={
-                "route, us": least[name],
-                "build, us": least["build"],
-                "ratio": least[name] / least["build"],
-            },
+            figures={"route, us": least[name], "build, us": least["build"], "ratio": least[name] / least["build"]},
             goal=f"at most {GOAL}",
             met=least[name] <= GOAL * least["build"],
         )
         for name in SCHEMES
     ]
-    print(table(results))
-    return results
-
-
-if __name__ == "__main__":
-    alone(main)

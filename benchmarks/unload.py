@@ -28,25 +28,23 @@ from typing import Any
 
 import pulsar
 
-from benchmarks.result import Result, alone, table
+from benchmarks.result import Result
 from benchmarks.service import connected, now_ms, provisioned, service
 from timewheel.broker.admin import AdminClient
 from timewheel.consumers import DelayedConsumer
-from timewheel.core import Calendar, Native, Plan, Ring, Router, Scheme, Tiered, Wheel
+from timewheel.core import DAY_MS, Calendar, Native, Plan, Ring, Router, Scheme, Tiered, Wheel
 from timewheel.core.names import partition_topic
 from timewheel.core.topology import topology
 from timewheel.producers import DelayedProducer
 from timewheel.testing import Broker, eventually
 
 SHOWN = frozenset(("pending", "silent, s", "worst, s"))
-"""Figures of the page of the docs."""
 SEED = 7
 TIMERS = 300_000
 QUICK_TIMERS = 30_000
 ROUNDS = 3
 GOAL_S = 2.0
 DAYS = 30
-DAY_MS = 86_400_000
 SHORTEST_MS = 20 * 60_000
 """Longer than all rounds of one scheme take, so that nothing but probes comes due."""
 BEGUN_MS = 60_000
@@ -282,10 +280,4 @@ def compare(client: Any, broker: Broker, *, timers: int, rounds: int) -> list[Re
 
 def main(quick: bool = False) -> list[Result]:
     with service() as broker, connected(broker) as client:
-        results = compare(client, broker, timers=QUICK_TIMERS if quick else TIMERS, rounds=ROUNDS)
-    print(table(results))
-    return results
-
-
-if __name__ == "__main__":
-    alone(main)
+        return compare(client, broker, timers=QUICK_TIMERS if quick else TIMERS, rounds=ROUNDS)

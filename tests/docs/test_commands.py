@@ -9,8 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from tests.support.checkout import ROOT, files
-from tests.support.pages import blocks
-from tests.support.pages import commands as typed
+from tests.support.pages import typed
 from tests.support.tables import commands
 from timewheel.cli.app import app
 
@@ -36,11 +35,10 @@ def unknown(line: str) -> list[str]:
 
 def test_every_command_of_every_page_is_one() -> None:
     lines = [
-        (str(page), command.line)
+        (str(page), line)
         for page in files()
         if page.suffix == ".md"
-        for block in blocks((ROOT / page).read_text(encoding="utf-8"), "console")
-        for command in typed(block.content)
+        for line in typed((ROOT / page).read_text(encoding="utf-8"))
     ]
     assert sum(line.startswith("timewheel ") for _, line in lines) > 10
     assert [(page, found) for page, line in lines if (found := unknown(line))] == []

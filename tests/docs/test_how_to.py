@@ -23,7 +23,7 @@ import pulsar
 import pytest
 
 from tests.support.checkout import ROOT
-from tests.support.pages import blocks, commands
+from tests.support.pages import blocks, typed
 from tests.support.processes import ran
 from tests.support.pulsar_admin import problem_of
 from timewheel.broker.admin import AdminClient
@@ -108,7 +108,7 @@ def test_a_plan_is_watched_as_it_says(broker_of_the_pages: LocalPulsar, client: 
     producer.flush()
     save_plan(plan, tmp_path / "reminders.toml")
 
-    (line,) = [command.line for block in blocks(page("watch-a-plan"), "console") for command in commands(block.content)]
+    (line,) = typed(page("watch-a-plan"))
     checked = timewheel(line, tmp_path).stdout
     assert (tmp_path / "checks.jsonl").read_text().count("\n") == 1
     shown, cron = (block.content for block in blocks(page("watch-a-plan"), ""))
@@ -134,8 +134,7 @@ def test_a_plan_is_changed_as_it_says(broker_of_the_pages: LocalPulsar, client: 
         producer.send(b"renew", deliver_after=timedelta(seconds=15.6))
     save_plan(PLAN, tmp_path / "reminders.toml")
 
-    consoles = blocks(page("change-a-plan"), "console")
-    look, make, remove, shadow = (command.line for block in consoles for command in commands(block.content))
+    look, make, remove, shadow = typed(page("change-a-plan"))
     assert shadow.startswith("timewheel shadow start "), "of a topic that is full already; the page of shadows walks it"
     (shown,) = blocks(page("change-a-plan"), "")
     said = timewheel(look, tmp_path, ends=1).stderr.replace("/change-a-plan.tw.", "/reminders.tw.")
@@ -172,7 +171,7 @@ def test_timewheel_is_left_as_it_says(broker_of_the_pages: LocalPulsar, client: 
         with DelayedProducer(client, plan) as producer:
             producer.send(b"renew", deliver_after=timedelta(days=20))
 
-    lines = [command.line for block in blocks(text, "console") for command in commands(block.content)]
+    lines = typed(text)
     assert [line.split()[1] for line in lines] == ["topics", "doctor", "relay", "topics", "topicPolicies", "topics"]
     prepare, _, abort, remove, *by_hand = lines
     assert [problem_of(line) for line in by_hand] == [None, None]
@@ -284,7 +283,7 @@ def test_timers_are_cancelled_as_it_says(tmp_path: Path) -> None:
     (tmp_path / "cancel.py").write_text(code.replace("pulsar.Client(", quiet) + "producer.close()\nclient.close()\n")
     assert run(sys.executable, "cancel.py", folder=tmp_path).stderr == ""
 
-    lines = [command.line for block in blocks(text, "console") for command in commands(block.content)]
+    lines = typed(text)
     cancelled, listed = (timewheel(line, tmp_path) for line in lines)
     assert "order-8  timers not delivered yet will not be delivered" in cancelled.stdout
     names = {"order-7", "order-8", "meeting-3", "reminder-of-ann", "account-5"}
@@ -330,7 +329,7 @@ def test_timers_are_tried_again_and_parked_as_it_says(
     names["client"].close()
     assert capsys.readouterr().out == "attempt 1: order-8\n"
 
-    lines = [command.line for block in blocks(text, "console") for command in commands(block.content)]
+    lines = typed(text)
     listed, shown, dry, gone = (timewheel(line) for line in lines)
     assert "1 of 1 parked timers" in listed.stdout
     assert "there is no such customer" in shown.stdout
@@ -404,9 +403,7 @@ def test_a_topic_is_shadowed_as_it_says(
     text = page("shadow-a-topic").replace("public/default/reminders", "public/default/shadow-a-topic")
     (plan,) = blocks(text, "toml")
     (tmp_path / plan.named).write_text(plan.content)
-    look, start, run, shorten, status, verify, unload, pause, resume, abort = (
-        command.line for block in blocks(text, "console") for command in commands(block.content)
-    )
+    look, start, run, shorten, status, verify, unload, pause, resume, abort = typed(text)
 
     def done(line: str) -> str:
         return str(timewheel(line, tmp_path).stdout)

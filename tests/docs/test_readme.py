@@ -14,7 +14,7 @@ import pulsar
 import pytest
 
 from tests.support.checkout import ROOT, files
-from tests.support.pages import blocks, commands
+from tests.support.pages import blocks, typed
 from tests.support.processes import ran
 from timewheel.testing import LocalPulsar, eventually
 
@@ -23,17 +23,12 @@ SEE_GAPS = (ROOT / "docs" / "how-to" / "see-gaps.md").read_text(encoding="utf-8"
 TIMEOUT_S = 60
 
 
-def typed() -> list[str]:
-    """All commands of the page."""
-    return [command.line for block in blocks(README, "console") for command in commands(block.content)]
-
-
 @pytest.mark.usefixtures("broker_of_the_pages")
 @pytest.mark.timeout(300)
 def test_the_first_screen_works_unchanged(clean_python: Path, tmp_path: Path) -> None:
     for block in blocks(README, "toml", "python"):
         (tmp_path / block.named).write_text(block.content)
-    ensure = next(command for command in typed() if command.startswith("timewheel topics ensure"))
+    ensure = next(command for command in typed(README) if command.startswith("timewheel topics ensure"))
     binary = clean_python.parent / "timewheel"
     run = ran([str(binary), *shlex.split(ensure)[1:]], cwd=tmp_path, timeout=TIMEOUT_S)
     assert run.returncode == 0, run.stderr
@@ -81,14 +76,14 @@ def test_the_gaps_of_a_topic_are_read_as_it_says(broker_of_the_pages: LocalPulsa
         return True
 
     eventually(read, TIMEOUT_S, poll=0.5)
-    (typed_gaps,) = [command for command in typed() if command.startswith("timewheel gaps")]
+    (typed_gaps,) = [command for command in typed(README) if command.startswith("timewheel gaps")]
     words = shlex.split(typed_gaps.replace("YOUR-TOPIC", name), comments=True)[1:]
     told = ran([sys.executable, "-m", "timewheel", *words], timeout=TIMEOUT_S)
     assert re.search(r"^gaps +5", told.stdout, re.MULTILINE), told
 
 
 def test_the_set_up_commands_are_the_makefile_s() -> None:
-    made = [command for command in typed() if command.startswith("make ")]
+    made = [command for command in typed(README) if command.startswith("make ")]
     assert made == ["make demo", "make test"]
     targets = (ROOT / "Makefile").read_text()
     assert all(re.search(rf"^{command.removeprefix('make ')}:", targets, re.MULTILINE) for command in made)

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.checkout import ROOT
-from tests.support.pages import Command, blocks, commands
+from tests.support.pages import blocks, commands, typed
 from tests.support.reader import Reader
 from timewheel.testing import LocalPulsar
 
@@ -36,10 +36,6 @@ def broker() -> Iterator[LocalPulsar]:
     settings = dict(setting.split("=") for setting in re.findall(r"--set (\S+)", SET_UP[-1]))
     with LocalPulsar(config=settings) as broker:
         yield broker
-
-
-def _typed() -> list[Command]:
-    return [command for block in blocks(PAGE, "console") for command in commands(block.content)]
 
 
 @pytest.mark.short
@@ -88,7 +84,7 @@ def _delays(program: str) -> list[dt.timedelta]:
 
 
 def test_it_begins_with_what_the_fixtures_do_and_takes_all_steps() -> None:
-    lines = [command.line for command in _typed()]
+    lines = typed(PAGE)
     assert lines[: len(SET_UP)] == SET_UP
     steps = ["gaps", "gaps explain", "sample", "plan", "doctor", "topics ensure", "relay run", "status", "exporter"]
     places = [next(n for n, line in enumerate(lines) if line.startswith(f"timewheel {step} ")) for step in steps]

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.checkout import ROOT
-from tests.support.pages import Block, Command, blocks, commands, pattern
+from tests.support.pages import Block, Command, blocks, commands, pattern, typed
 from tests.support.reader import Reader
 
 PAGE = (ROOT / "docs" / "tutorial.md").read_text(encoding="utf-8")
@@ -20,10 +20,6 @@ SET_UP = [
 """What the fixture `clean_python` does, with the wheel of this checkout."""
 BROKER = "timewheel broker --set brokerServicePort=6650 --set webServicePort=8080"
 """What the fixture `broker_of_the_pages` does."""
-
-
-def _typed() -> list[Command]:
-    return [command for block in blocks(PAGE, "console") for command in commands(block.content)]
 
 
 @pytest.mark.short
@@ -46,7 +42,7 @@ def test_the_tutorial_works_as_it_stands(clean_python: Path, tmp_path: Path) -> 
 
 
 def test_its_first_commands_are_what_the_fixtures_do() -> None:
-    assert [command.line for command in _typed()][:5] == [*SET_UP, BROKER]
+    assert typed(PAGE)[:5] == [*SET_UP, BROKER]
 
 
 # ------------------------------------------------------------------------------------------------- how a page is read

@@ -96,31 +96,40 @@ def unit(path: Path = UNIT) -> dict[str, dict[str, str]]:
 
 
 @pytest.mark.parametrize(
-    "name",
-    sorted(
-        str(path.relative_to(KUBERNETES_FOLDER))
+    "found",
+    [
+        pytest.param(found, id=f"{folder.name}-{found['kind']}-{found['metadata']['name']}")
         for folder in FOLDERS
-        for path in folder.glob("*.yaml")
-        if folder != MONITORING and path.stem != "kustomization"
-    ),
+        for found in documents(folder)
+        if found["kind"] not in ("Kustomization", "ServiceMonitor")
+    ],
 )
-def test_every_manifest_is_what_kubernetes_takes(name: str) -> None:
-    (found,) = yaml.safe_load_all((KUBERNETES_FOLDER / name).read_text())
+def test_every_manifest_is_what_kubernetes_takes(found: dict[str, Any]) -> None:
     kubernetes_validate.validate(found, KUBERNETES, strict=True)
 
 
-@pytest.mark.parametrize("name", ["Deployment", "Service"])
-def test_the_exporter_is_what_kubernetes_takes_and_is_scraped(name: str) -> None:
-    found = the(name, of="timewheel-exporter")
-    kubernetes_validate.validate(found, KUBERNETES, strict=True)
-    pod = the("Deployment", of="timewheel-exporter")["spec"]["template"]
-    assert found["spec"]["selector"].get("matchLabels", found["spec"]["selector"]).items() <= (
-        pod["metadata"]["labels"].items()
-    )
-    monitor = the("ServiceMonitor", of="timewheel-exporter")["spec"]
-    service = the("Service", of="timewheel-exporter")
-    assert monitor["selector"]["matchLabels"].items() <= service["metadata"]["labels"].items()
-    assert monitor["endpoints"][0]["port"] == service["spec"]["ports"][0]["name"]
+def selects(name: str, of: str) -> bool:
+    """Whether a Service, a Deployment or the like selects the pods of what has this name."""
+    labels = {
+        found["metadata"]["name"]: found["spec"]["template"]["metadata"]["labels"]
+        for found in (*kind("Deployment"), *kind("StatefulSet"))
+    }
+    selector = the(name, of)["spec"]["selector"]
+    return bool(selector.get("matchLabels", selector).items() <= labels[of].items())
+
+
+def is_scraped(of: str) -> bool:
+    """Whether a ServiceMonitor finds the Service of this name, and asks the door that it opens."""
+    monitor, service = the("ServiceMonitor", of), the("Service", of)
+    (end,), (door,) = monitor["spec"]["endpoints"], service["spec"]["ports"]
+    is_found = monitor["spec"]["selector"]["matchLabels"].items() <= service["metadata"]["labels"].items()
+    return is_found and (end["port"], end["path"]) == (door["name"], "/metrics")
+
+
+def test_the_exporter_is_selected_and_scraped() -> None:
+    assert selects("Deployment", "timewheel-exporter")
+    assert selects("Service", "timewheel-exporter")
+    assert is_scraped("timewheel-exporter")
 
 
 @pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.name)
@@ -290,24 +299,15 @@ def test_probes_ask_the_pages_at_the_door_that_the_command_opens() -> None:
     assert {probe["port"] for probe in probes.values()} == {door["name"]}
     (served,) = the("Service")["spec"]["ports"]
     assert served["targetPort"] == door["name"]
-    monitor = the("ServiceMonitor")["spec"]
-    assert [(end["port"], end["path"]) for end in monitor["endpoints"]] == [(served["name"], "/metrics")]
+    assert is_scraped("timewheel-relay")
 
 
 def test_whatever_selects_the_relay_selects_its_pods() -> None:
     relay = the("StatefulSet")
     labels = relay["spec"]["template"]["metadata"]["labels"]
     spread = relay["spec"]["template"]["spec"]["topologySpreadConstraints"]
-    selectors = [
-        relay["spec"]["selector"]["matchLabels"],
-        the("Service")["spec"]["selector"],
-        the("PodDisruptionBudget")["spec"]["selector"]["matchLabels"],
-        *(one["labelSelector"]["matchLabels"] for one in spread),
-    ]
-    assert [selector for selector in selectors if not selector.items() <= labels.items()] == []
-    assert (
-        the("ServiceMonitor")["spec"]["selector"]["matchLabels"].items() <= the("Service")["metadata"]["labels"].items()
-    )
+    assert all(one["labelSelector"]["matchLabels"].items() <= labels.items() for one in spread)
+    assert all(selects(name, "timewheel-relay") for name in ("StatefulSet", "Service", "PodDisruptionBudget"))
     assert relay["spec"]["serviceName"] == the("Service")["metadata"]["name"]
     assert the("PodDisruptionBudget")["spec"]["maxUnavailable"] < relay["spec"]["replicas"]
 

@@ -108,24 +108,19 @@ def test_looking_at_single_entries_takes_no_extra(clean_python: Path, tmp_path: 
     assert "timewheel" in _import(clean_python, tmp_path, "timewheel.shadow.stored_entries")["loaded"]
 
 
-def test_importing_the_sdk_loads_neither_spark_nor_httpx_nor_the_command_line(
-    clean_python: Path, tmp_path: Path
+@pytest.mark.parametrize(
+    ("names", "heavy"),
+    [
+        (SDK, {"httpx", "pyspark", "rich", "typer"}),
+        (["timewheel.cli.app"], {"httpx", "pulsar", "pydantic", "pyspark"}),
+        (["timewheel.errors"], {"pulsar", "pydantic", "httpx", "pyspark", "structlog"}),
+    ],
+    ids=["the SDK", "the command line", "errors to catch"],
+)
+def test_an_import_loads_nothing_that_it_does_not_need(
+    clean_python: Path, tmp_path: Path, names: list[str], heavy: set[str]
 ) -> None:
-    loaded = set(_import(clean_python, tmp_path, *SDK)["loaded"])
-
-    assert loaded & {"httpx", "pyspark", "rich", "typer"} == set()
-
-
-def test_importing_the_command_line_loads_neither_the_client_nor_httpx(clean_python: Path, tmp_path: Path) -> None:
-    loaded = set(_import(clean_python, tmp_path, "timewheel.cli.app")["loaded"])
-
-    assert loaded & {"httpx", "pulsar", "pydantic", "pyspark"} == set()
-
-
-def test_whoever_catches_an_error_loads_neither_the_client_nor_the_planner(clean_python: Path, tmp_path: Path) -> None:
-    loaded = set(_import(clean_python, tmp_path, "timewheel.errors")["loaded"])
-
-    assert loaded & {"pulsar", "pydantic", "httpx", "pyspark", "structlog"} == set()
+    assert set(_import(clean_python, tmp_path, *names)["loaded"]) & heavy == set()
 
 
 def test_nothing_happens_at_import(clean_python: Path, tmp_path: Path) -> None:

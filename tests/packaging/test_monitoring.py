@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 
@@ -24,45 +24,42 @@ BROKERS = {
 """Of a broker itself; tests/broker/test_monitoring.py reads them there."""
 
 
-class Case(NamedTuple):
-    """Series by which an alert comes after an hour, and by which it does not: values a minute apart."""
-
-    series: str
-    bad: str
-    good: str
+Series = dict[str, str]
 
 
-CASES = {
-    "TimewheelGapsNearLimit": Case("timewheel_gap_limit_used_ratio", "0.8x60", "0.79x60"),
-    "TimewheelUnloadWouldRepeat": Case("timewheel_unload_again_entries", "1x60", "0x60"),
-    "TimewheelGapLimitWithinADay": Case("timewheel_gap_limit_reached_seconds", "80000x120", "90000x120"),
-    "TimewheelTimersLate": Case("timewheel_topic_head_late_seconds", "61x60", "59x60"),
-    "TimewheelNoRelay": Case("timewheel_unattended_partitions", "1x60", "0x60"),
-    "TimewheelDeadLetters": Case("timewheel_dead_letters", "1x60", "0x60"),
-    "TimewheelTimersEarly": Case("timewheel_consumer_far_too_early_total", "0+1x60", "7x60"),
-    "TimewheelRelayNotReady": Case("timewheel_relay_ready", "0x60", "1x60"),
-    "TimewheelRelayLate": Case("timewheel_relay_head_late_seconds", "61x60", "59x60"),
-    "TimewheelRelayStuck": Case("timewheel_relay_stuck_partitions", "1x60", "0x60"),
-    "TimewheelRelayBeginsAnew": Case("timewheel_relay_sessions_failed_total", "0+2x60", "0+0.5x60"),
-    "TimewheelFormerTopicUnreadable": Case("timewheel_relay_unreadable_topics", "1x60", "0x60"),
-    "TimewheelDisconnected": Case("timewheel_relay_disconnected_partitions", "1x60", "0x60"),
-    "TimewheelShadowRefuses": Case("timewheel_shadow_refused", "1x60", "0x60"),
-    "TimewheelShadowBeginsAnew": Case("timewheel_shadow_sessions_failed_total", "0+2x60", "0+0.5x60"),
-    "TimewheelShadowStuck": Case("timewheel_shadow_stuck_partitions", "1x60", "0x60"),
-    "TimewheelConsumerNotReady": Case("timewheel_consumer_ready", "0x60", "1x60"),
-    "TimewheelError": Case('timewheel_events_total{level="error"}', "0+1x60", "3x60"),
-    "TimewheelMetricsAreOld": Case("timewheel_exporter_last_snapshot_timestamp_seconds", "0x60", "0+60x60"),
-    "TimewheelNotAllSeen": Case("timewheel_exporter_unseen", "1x60", "0x60"),
-    "PulsarGapsNearLimit": Case("pulsar_ml_cursor_nonContiguousDeletedMessagesRange", "8000x60", "7999x60"),
-    "PulsarGapsAtLimit": Case("brk_ml_cursor_nonContiguousDeletedMessagesRange", "10000x60", "9999x60"),
-    "PulsarGapLimitWithinADay": Case(
+def case(series: str, bad: str, good: str) -> tuple[Series, Series]:
+    return {series: bad}, {series: good}
+
+
+CASES: dict[str, tuple[Series, Series]] = {
+    "TimewheelGapsNearLimit": case("timewheel_gap_limit_used_ratio", "0.8x60", "0.79x60"),
+    "TimewheelUnloadWouldRepeat": case("timewheel_unload_again_entries", "1x60", "0x60"),
+    "TimewheelGapLimitWithinADay": case("timewheel_gap_limit_reached_seconds", "80000x120", "90000x120"),
+    "TimewheelTimersLate": case("timewheel_topic_head_late_seconds", "61x60", "59x60"),
+    "TimewheelNoRelay": case("timewheel_unattended_partitions", "1x60", "0x60"),
+    "TimewheelDeadLetters": case("timewheel_dead_letters", "1x60", "0x60"),
+    "TimewheelTimersEarly": case("timewheel_consumer_far_too_early_total", "0+1x60", "7x60"),
+    "TimewheelRelayNotReady": case("timewheel_relay_ready", "0x60", "1x60"),
+    "TimewheelRelayLate": case("timewheel_relay_head_late_seconds", "61x60", "59x60"),
+    "TimewheelRelayStuck": case("timewheel_relay_stuck_partitions", "1x60", "0x60"),
+    "TimewheelRelayBeginsAnew": case("timewheel_relay_sessions_failed_total", "0+2x60", "0+0.5x60"),
+    "TimewheelFormerTopicUnreadable": case("timewheel_relay_unreadable_topics", "1x60", "0x60"),
+    "TimewheelDisconnected": case("timewheel_relay_disconnected_partitions", "1x60", "0x60"),
+    "TimewheelShadowRefuses": case("timewheel_shadow_refused", "1x60", "0x60"),
+    "TimewheelShadowBeginsAnew": case("timewheel_shadow_sessions_failed_total", "0+2x60", "0+0.5x60"),
+    "TimewheelShadowStuck": case("timewheel_shadow_stuck_partitions", "1x60", "0x60"),
+    "TimewheelConsumerNotReady": case("timewheel_consumer_ready", "0x60", "1x60"),
+    "TimewheelError": case('timewheel_events_total{level="error"}', "0+1x60", "3x60"),
+    "TimewheelMetricsAreOld": case("timewheel_exporter_last_snapshot_timestamp_seconds", "0x60", "0+60x60"),
+    "TimewheelNotAllSeen": case("timewheel_exporter_unseen", "1x60", "0x60"),
+    "PulsarGapsNearLimit": case("pulsar_ml_cursor_nonContiguousDeletedMessagesRange", "8000x60", "7999x60"),
+    "PulsarGapsAtLimit": case("brk_ml_cursor_nonContiguousDeletedMessagesRange", "10000x60", "9999x60"),
+    "PulsarGapLimitWithinADay": case(
         "pulsar_ml_cursor_nonContiguousDeletedMessagesRange", "1000+10x120", "1500+0.5x120"
     ),
-    "PulsarSubscriptionBlocked": Case("pulsar_subscription_blocked_on_unacked_messages", "1x60", "0x60"),
-    "PulsarDelayedIndexLarge": Case("pulsar_delayed_message_index_size_bytes", "2000000000x60", "900000000x60"),
-    "PulsarCursorNotWritten": Case("pulsar_ml_cursor_persistLedgerErrors", "0+1x60", "5x60"),
-}
-SEVERAL: dict[str, tuple[dict[str, str], dict[str, str]]] = {
+    "PulsarSubscriptionBlocked": case("pulsar_subscription_blocked_on_unacked_messages", "1x60", "0x60"),
+    "PulsarDelayedIndexLarge": case("pulsar_delayed_message_index_size_bytes", "2000000000x60", "900000000x60"),
+    "PulsarCursorNotWritten": case("pulsar_ml_cursor_persistLedgerErrors", "0+1x60", "5x60"),
     "TimewheelHandlersFail": (
         {"timewheel_consumer_failed_total": "0+2x60", "timewheel_consumer_handed_total": "0+10x60"},
         {"timewheel_consumer_failed_total": "0+1x60", "timewheel_consumer_handed_total": "0+20x60"},
@@ -122,7 +119,7 @@ SEVERAL: dict[str, tuple[dict[str, str], dict[str, str]]] = {
         },
     ),
 }
-"""Alerts on more than one series."""
+"""By alert: series by which it comes after an hour, and by which it does not; values a minute apart."""
 
 
 def test_prometheus_takes_the_rules() -> None:
@@ -133,8 +130,7 @@ def test_prometheus_takes_the_rules() -> None:
 def test_each_alert_comes_when_it_should_and_only_then(tmp_path: Path) -> None:
     tests = []
     for name in alerts():
-        one = CASES.get(name)
-        bad, good = SEVERAL[name] if one is None else ({one.series: one.bad}, {one.series: one.good})
+        bad, good = CASES[name]
         tests += [alert_case(name, series, comes=comes) for series, comes in ((bad, True), (good, False))]
     assert_alerts(tests, tmp_path)
 

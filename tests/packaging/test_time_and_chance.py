@@ -4,52 +4,38 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
-from functools import cache
 from typing import NamedTuple
 
 import pytest
 
 from tests.support.checkout import ROOT, package_modules
 
-FORBIDDEN = (
-    "asyncio.sleep",
-    "asyncio.timeout",
-    "asyncio.timeout_at",
-    "asyncio.wait_for",
-    "datetime.date.today",
-    "datetime.datetime.now",
-    "datetime.datetime.today",
-    "datetime.datetime.utcnow",
-    "faulthandler.dump_traceback_later",
-    "numpy.random",
-    "os.getrandom",
-    "os.urandom",
-    "random",
-    "sched",
-    "secrets",
-    "select",
-    "selectors",
-    "signal.alarm",
-    "signal.setitimer",
-    "tenacity.nap",
-    "tenacity.wait_random",
-    "tenacity.wait_random_exponential",
-    "threading.Timer",
-    "time",
-    "uuid.uuid1",
-    "uuid.uuid4",
+MANY = 1_000
+FORBIDDEN = tuple(
+    f"{module}.{name}".rstrip(".")
+    for module, names in {
+        "asyncio": ("sleep", "timeout", "timeout_at", "wait_for"),
+        "datetime": ("date.today", "datetime.now", "datetime.today", "datetime.utcnow"),
+        "faulthandler": ("dump_traceback_later",),
+        "os": ("getrandom", "urandom"),
+        "signal": ("alarm", "setitimer"),
+        "tenacity": ("nap", "wait_random", "wait_random_exponential"),
+        "threading": ("Timer",),
+        "uuid": ("uuid1", "uuid4"),
+        **dict.fromkeys(("numpy.random", "random", "sched", "secrets", "select", "selectors", "time"), ("",)),
+    }.items()
+    for name in names
 )
 """Full names; all names below them are also forbidden."""
 
-ANY_ARGUMENT = frozenset({"call_at", "call_later", "exception", "poll", "result", "settimeout", "wait"})
-"""Methods for which every argument is a timeout, or comes with a timeout: of conditions, events, processes, futures,
-loops.
-"""
-BY_KEYWORD = frozenset({"acquire", "as_completed", "call", "communicate", "get", "map", "put", "run", "wait_for"})
-"""Methods that wait with a timeout if it is passed by keyword."""
-BY_POSITION = {"acquire": 2, "get": 2, "put": 3, "wait_for": 2}
-"""Methods that wait with a timeout if this number of arguments is passed; of a get or a put the argument before is a
-flag.
+TIMED = {
+    **dict.fromkeys(("call_at", "call_later", "exception", "join", "poll", "result", "settimeout", "wait"), 1),
+    **dict.fromkeys(("acquire", "get", "wait_for"), 2),
+    "put": 3,
+    **dict.fromkeys(("as_completed", "call", "communicate", "map", "run"), MANY),
+}
+"""Methods of conditions, events, processes, futures and loops that wait, if a timeout is passed: by the keyword, or by
+position if there are so many arguments.
 """
 HANDED_IN = frozenset({"clock", "_clock"})
 """Names of clocks, whose methods may be called."""
@@ -127,33 +113,18 @@ def _is_timed(call: ast.Call, names: dict[str, str]) -> bool:
     if not isinstance(call.func, ast.Attribute) or (name and _is_forbidden(name)):
         return False  # a forbidden name is found by `_names`
     receiver, method = call.func.value, call.func.attr
-    if _last_name(receiver) in HANDED_IN:
+    if method not in TIMED or getattr(receiver, "attr", getattr(receiver, "id", None)) in HANDED_IN:
         return False
-    count = len(call.args)
+    by_position = len(call.args) >= TIMED[method]
+    has_timeout |= TIMED[method] == 1 and method != "join" and bool(call.keywords)  # by whatever name
     match method:
-        case "join":  # of a thread; str.join and a table's join take one argument of another kind
-            return has_timeout or (count == 1 and not call.keywords and not _is_text_or_path(receiver, names))
-        case _ if method in ANY_ARGUMENT:
-            return bool(call.args or call.keywords)
-        case "get" | "put":
-            flag = call.args[BY_POSITION[method] - 2 :][:1]
-            by_position = bool(flag) and isinstance(flag[0], ast.Constant) and isinstance(flag[0].value, bool)
-            return has_timeout or (count >= BY_POSITION[method] and by_position)
-        case _:
-            return method in BY_KEYWORD and (has_timeout or count >= BY_POSITION.get(method, count + 1))
-
-
-def _last_name(node: ast.AST) -> str | None:
-    if isinstance(node, ast.Attribute):
-        return node.attr
-    return node.id if isinstance(node, ast.Name) else None
-
-
-def _is_text_or_path(node: ast.AST, names: dict[str, str]) -> bool:
-    is_text = isinstance(node, ast.JoinedStr) or (
-        isinstance(node, ast.Constant) and isinstance(node.value, str | bytes)
-    )
-    return is_text or _full_name(node, names) == "os.path"
+        case "join":  # of a thread; that of a text, a path or a table takes one argument of another kind
+            is_text = isinstance(receiver, ast.JoinedStr | ast.Constant) or _full_name(receiver, names) == "os.path"
+            by_position = len(call.args) == 1 and not call.keywords and not is_text
+        case "get" | "put":  # behind a flag; that of a table has a default
+            flag = call.args[TIMED[method] - 2] if by_position else None
+            by_position = isinstance(flag, ast.Constant) and isinstance(flag.value, bool)
+    return has_timeout or by_position
 
 
 EVERYTHING = "everything"
@@ -164,27 +135,21 @@ EXCEPTIONS: dict[tuple[str, str], str] = {
     ("timewheel/cli/", EVERYTHING): "a command is run by a human or a supervisor, who wait in real time",
     ("timewheel/demo/", EVERYTHING): "the demo plays a trace against a real broker, in real time",
     ("timewheel/testing/", EVERYTHING): "starts real processes and looks after them; their time is the machine's",
-    ("spark_planner/session.py", EVERYTHING): "looks at what Spark does, and waits for a Java that did not start, in "
-    "their time",
+    ("spark_planner/session.py", EVERYTHING): "looks at Spark, and waits for a Java that did not start, in their time",
     ("consumers/aio.py", "asyncio.timeout"): "waits on an event loop are the loop's, by its own clock",
-    ("producers/aio.py", "asyncio.wait_for"): "waits on an event loop are the loop's, by its own clock",
-    ("producers/aio.py", "call_later()"): "waits on an event loop are the loop's, by its own clock",
+    ("producers/aio.py", "asyncio.wait_for"): "as above",
+    ("producers/aio.py", "call_later()"): "as above",
     ("producers/base_producer.py", "os.urandom"): "timer ids must differ between processes, whatever their seeds are",
-    (
-        "timewheel/client/surface.py",
-        "os.urandom",
-    ): "names of producers that nobody can guess, whatever seeds are handed in",
+    ("timewheel/client/surface.py", "os.urandom"): "names of producers that nobody can guess, whatever the seeds are",
     ("timewheel/relay/relay.py", "os.urandom"): "relay ids must differ between processes, whatever their seeds are",
     ("timewheel/relay/relay.py", "join()"): "its crews' own join, which is by the clock",
     ("timewheel/relay/driver/partition.py", "join()"): "the ring keeper's own join, which is by the clock",
     ("timewheel/relay/driver/former_topic_drainer.py", "join()"): "its crews' own join, which is by the clock",
     ("timewheel/relay/driver/session.py", "wait()"): "the confirmations' own wait, which is by the clock",
     ("timewheel/relay/service.py", "faulthandler.dump_traceback_later"): "a watchdog trusts nothing of Python's",
-    (
-        "timewheel/broker/protocol/session.py",
-        "settimeout()",
-    ): "a socket waits for an answer; the clock tells how long",
+    ("timewheel/broker/protocol/session.py", "settimeout()"): "a socket waits for an answer; the clock tells how long",
     ("timewheel/broker/admin/http.py", "tenacity.wait_random_exponential"): "tenacity draws how long; the clock waits",
+    ("timewheel/broker/admin/http.py", "join()"): "of a URL",
     ("timewheel/provision/provisioning.py", "tenacity.wait_random"): "tenacity draws how long; the clock waits",
     ("timewheel/inspect/sample.py", "random.Random"): "the seed is handed in",
     ("timewheel/inspect/gaps/explain.py", "random.Random"): "the seed is handed in",
@@ -192,22 +157,22 @@ EXCEPTIONS: dict[tuple[str, str], str] = {
     ("timewheel/watch/expected.py", "numpy.random.default_rng"): "as above",
     ("spark_planner/extrapolation.py", "numpy.random.Generator"): "handed in",
     ("spark_planner/extrapolation.py", "numpy.random.default_rng"): "of a fixed seed: the same plan each time",
-    ("timewheel/broker/admin/http.py", "join()"): "of a URL",
 }
 """What is used where all the same, by folder or file, and why."""
 
 
 def test_nothing_in_the_package_reads_or_waits_past_the_clock_or_draws_past_the_chance() -> None:
-    found = _found()
+    found = {(str(path), one.what) for path in package_modules() for one in breaches((ROOT / path).read_text("utf-8"))}
+    excepted = {exception: {breach for breach in found if _covers(exception, *breach)} for exception in EXCEPTIONS}
 
-    assert sorted(found - _excepted(found)) == [], "take a Clock (timewheel.core.clock) or a Random (core.rng)"
+    unexcepted = found.difference(*excepted.values())
+    assert sorted(unexcepted) == [], "take a Clock (timewheel.core.clock) or a Random (core.rng)"
+    assert [exception for exception, own in excepted.items() if not own] == [], "every exception is needed"
 
 
-def test_every_exception_is_needed() -> None:
-    found = _found()
-    unused = [exception for exception in EXCEPTIONS if not any(_covers(exception, *breach) for breach in found)]
-
-    assert unused == []
+def _covers(exception: tuple[str, str], path: str, what: str) -> bool:
+    where, excepted = exception
+    return (path.startswith(where) if where.endswith("/") else path == where) and excepted in {EVERYTHING, what}
 
 
 @pytest.mark.parametrize(
@@ -227,6 +192,7 @@ def test_every_exception_is_needed() -> None:
         ("def f(loop): loop.call_later(1, print)", "call_later()"),
         ("def f(self): self._changed.wait(timeout=self.left_s)", "wait()"),
         ("def f(ended): ended.wait(1)", "wait()"),
+        ("def f(consumer): consumer.poll(timeout_ms=1)", "poll()"),
         ("def f(self): self._room.wait_for(lambda: True, 1)", "wait_for()"),
         ("def f(queue): queue.get(timeout=1)", "get()"),
         ("def f(queue): queue.get(True, 1)", "get()"),
@@ -258,18 +224,3 @@ def test_every_way_past_them_is_found(source: str, what: str) -> None:
 )
 def test_what_only_looks_alike_is_not(source: str) -> None:
     assert breaches(source) == []
-
-
-@cache
-def _found() -> frozenset[tuple[str, str]]:
-    modules = ((str(path), (ROOT / path).read_text(encoding="utf-8")) for path in package_modules())
-    return frozenset((path, breach.what) for path, source in modules for breach in breaches(source))
-
-
-def _excepted(found: frozenset[tuple[str, str]]) -> set[tuple[str, str]]:
-    return {breach for breach in found if any(_covers(exception, *breach) for exception in EXCEPTIONS)}
-
-
-def _covers(exception: tuple[str, str], path: str, what: str) -> bool:
-    where, excepted = exception
-    return (path.startswith(where) if where.endswith("/") else path == where) and excepted in {EVERYTHING, what}

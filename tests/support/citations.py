@@ -5,8 +5,9 @@ The functions take and return strings, so that a fault can be seeded without a f
 
 from __future__ import annotations
 
+import posixpath
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
 _NAME = "broker" + "-facts"  # in two parts, so that this line is no citation
@@ -103,22 +104,7 @@ def dangling_links(page: str, pages: Mapping[str, str]) -> list[str]:
         file, has_anchor, anchor = link.partition("#")
         if not has_anchor or "://" in file:
             continue
-        folder = page.rpartition("/")[0]
-        target = _resolved(folder, file) if file else page
+        target = posixpath.normpath(posixpath.join(posixpath.dirname(page), file)) if file else page
         if target not in pages or anchor not in anchors(pages[target]):
             found.append(f"{page}: {link}")
     return found
-
-
-def _resolved(folder: str, link: str) -> str:
-    parts: list[str] = folder.split("/") if folder else []
-    for part in _named(link.split("/")):
-        if part == "..":
-            parts = parts[:-1]
-        else:
-            parts.append(part)
-    return "/".join(parts)
-
-
-def _named(parts: Iterable[str]) -> list[str]:
-    return [part for part in parts if part not in {"", "."}]

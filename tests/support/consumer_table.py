@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 from tests.consumers.engine_walk import NOT_IN_FLIGHT, Met, walk
 from tests.support.checkout import ROOT
-from tests.support.drawn import drawn, outline
+from tests.support.drawn import draw, outline
 from timewheel.consumers.message import Stage
 
 PAGE = ROOT / "docs" / "state-machines.txt"
@@ -39,12 +39,5 @@ def begin(name: str) -> str:
     return f"<!-- a timer in a consumer, {name}, drawn by `make docs-tables` -->\n"
 
 
-def redrawn(page: str) -> str:
-    """Return the page with its outlines updated."""
-    for name in TABLES:
-        page = drawn(page, begin(name), "".join(lines(walked(name))))
-    return page
-
-
 if __name__ == "__main__":
-    PAGE.write_text(redrawn(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
+    draw(PAGE, {begin(name): "".join(lines(walked(name))) for name in TABLES})

@@ -14,9 +14,9 @@ import tarfile
 import threading
 import uuid
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import ThreadingHTTPServer
 from pathlib import Path
 from socketserver import ThreadingUnixStreamServer
 from typing import Any, ClassVar
@@ -25,13 +25,10 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 from testcontainers.core.config import ConnectionMode, testcontainers_config
 
+from tests.support.http_servers import END_TIMEOUT_S, QuietHandler, serving
 from timewheel.testing import LocalPulsar
 from timewheel.testing.container import INNER_PORT, START_TIMEOUT_S
 from timewheel.testing.ports import LOOPBACK, free_ports
-
-POLL_S = 0.01
-END_TIMEOUT_S = 120.0
-"""Enough for a program that has to start before it can end."""
 
 
 @dataclass
@@ -127,8 +124,7 @@ class Engine:
     def on_socket(self, path: Path) -> Iterator[Engine]:
         """Serve on a Unix socket, like a local engine."""
         self.address = f"unix://{path}"
-        handler = type("OwnHandler", (_Handler,), {"engine": self})
-        with _serving(_UnixServer(str(path), handler), self):
+        with self._served_by(_UnixServer(str(path), type("OwnHandler", (_Handler,), {"engine": self}))):
             yield self
 
     @contextmanager
@@ -136,8 +132,18 @@ class Engine:
         """Serve on a host, like an engine of another machine."""
         server = _TcpServer((host, 0), type("OwnHandler", (_Handler,), {"engine": self}))
         self.address = f"tcp://{host}:{server.server_port}"
-        with _serving(server, self):
+        with self._served_by(server):
             yield self
+
+    @contextmanager
+    def _served_by(self, server: _TcpServer | _UnixServer) -> Iterator[None]:
+        with serving(server):
+            try:
+                yield
+            finally:
+                for container in list(self.containers.values()):  # a test that failed half way
+                    self.remove(container)
+                self.over.set()
 
 
 def point_at(address: str, monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
@@ -158,19 +164,12 @@ def point_at(address: str, monkeypatch: pytest.MonkeyPatch, folder: Path) -> Non
 def answers_ready(container: Container) -> Iterator[None]:
     """Answer every request of the admin interface with 200: always healthy."""
 
-    class Ready(_Quiet):
-        def do_GET(self) -> None:
+    class Ready(QuietHandler):
+        def respond(self) -> None:
             self.answer(200, b"ok")
 
-    server = _TcpServer((LOOPBACK, container.ports[8080]), Ready)
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": POLL_S}, daemon=True)
-    thread.start()
-    try:
+    with serving(_TcpServer((LOOPBACK, container.ports[8080]), Ready)):
         yield
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join(END_TIMEOUT_S)
 
 
 def local_broker(container: Container) -> AbstractContextManager[object]:
@@ -204,36 +203,10 @@ def _run(program: Program, container: Container, reported_to_end: threading.Even
         container.end(1, str(error))
 
 
-class _Quiet(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
-
-    def answer(self, status: int, body: bytes, kind: str = "text/plain") -> None:
-        self.send_response(status)
-        self.send_header("Content-Type", kind)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the base class's name
-        del format, args
-
-
-class _Handler(_Quiet):
+class _Handler(QuietHandler):
     engine: ClassVar[Engine]
 
-    def do_GET(self) -> None:
-        self._serve()
-
-    def do_POST(self) -> None:
-        self._serve()
-
-    def do_PUT(self) -> None:
-        self._serve()
-
-    def do_DELETE(self) -> None:
-        self._serve()
-
-    def _serve(self) -> None:
+    def respond(self) -> None:
         engine = self.engine
         if engine.silent:
             engine.over.wait()
@@ -332,17 +305,3 @@ class _TcpServer(ThreadingHTTPServer):
 
 class _UnixServer(ThreadingUnixStreamServer):
     daemon_threads = True
-
-
-@contextmanager
-def _serving(server: _TcpServer | _UnixServer, engine: Engine) -> Iterator[None]:
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": POLL_S}, daemon=True)
-    thread.start()
-    with ExitStack() as stack:
-        stack.callback(thread.join, END_TIMEOUT_S)
-        stack.callback(server.server_close)
-        stack.callback(server.shutdown)
-        stack.callback(engine.over.set)
-        yield
-        for container in list(engine.containers.values()):  # a test that failed half way
-            engine.remove(container)

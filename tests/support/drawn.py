@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 END = "<!-- end -->\n"
 
@@ -16,6 +17,14 @@ def drawn(page: str, begin: str, content: str) -> str:
     """Return the page with this generated part."""
     before, _, after = _parts(page, begin)
     return before + begin + content + END + after
+
+
+def draw(page: Path, contents: Mapping[str, str]) -> None:
+    """Write these generated parts, by their begin lines, into the page."""
+    text = page.read_text(encoding="utf-8")
+    for begin, content in contents.items():
+        text = drawn(text, begin, content)
+    page.write_text(text, encoding="utf-8")
 
 
 def outline(outcomes: Mapping[tuple[str, str], Mapping[str, set[str]]], order: Sequence[str]) -> list[str]:

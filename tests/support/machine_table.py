@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 
 from tests.relay.machine_walk import Met, walk_broker_held, walk_slot, walk_tier
 from tests.support.checkout import ROOT
-from tests.support.drawn import drawn, outline
+from tests.support.drawn import draw, outline
 from timewheel.relay.machine.interface import State
 
 PAGE = ROOT / "docs" / "state-machines.txt"
@@ -41,12 +41,5 @@ def begin(name: str) -> str:
     return f"<!-- {name} machine, drawn by `make docs-tables` -->\n"
 
 
-def redrawn(page: str) -> str:
-    """Return the page with its outlines updated."""
-    for name in TABLES:
-        page = drawn(page, begin(name), "".join(lines(walked(name))))
-    return page
-
-
 if __name__ == "__main__":
-    PAGE.write_text(redrawn(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
+    draw(PAGE, {begin(name): "".join(lines(walked(name))) for name in TABLES})

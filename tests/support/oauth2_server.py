@@ -8,12 +8,12 @@ import ssl
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from threading import Thread
+from http.server import ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qs
 
 from tests.support.certificates import Identity
+from tests.support.http_servers import QuietHandler, serving
 from tests.support.tokens import token_for
 
 SECRET = "swordfish-of-the-client"
@@ -49,24 +49,13 @@ class OAuth2Server:
 def oauth2_server(identity: Identity) -> Iterator[OAuth2Server]:
     """Start a server with this certificate."""
 
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            self._answer(200, {"issuer": told.issuer_url, "token_endpoint": f"{told.issuer_url}/oauth/token"})
-
-        def do_POST(self) -> None:
-            body = self.rfile.read(int(self.headers["Content-Length"])).decode()
-            self._answer(*told.answer(parse_qs(body)))
-
-        def _answer(self, status: int, facts: dict[str, Any]) -> None:
-            body = json.dumps(facts).encode()
-            self.send_response(status)
-            self.send_header("Content-Type", "application/json")
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
-
-        def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the base class's name
-            del format, args
+    class Handler(QuietHandler):
+        def respond(self) -> None:
+            status, facts = 200, {"issuer": told.issuer_url, "token_endpoint": f"{told.issuer_url}/oauth/token"}
+            if self.command == "POST":
+                form = parse_qs(self.rfile.read(int(self.headers["Content-Length"])).decode())
+                status, facts = told.answer(form)
+            self.answer(status, json.dumps(facts).encode(), "application/json")
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     server.daemon_threads = True
@@ -74,11 +63,5 @@ def oauth2_server(identity: Identity) -> Iterator[OAuth2Server]:
     context.load_cert_chain(identity.certificate_path, identity.key_path)
     server.socket = context.wrap_socket(server.socket, server_side=True)
     told = OAuth2Server(server.server_address[1])
-    thread = Thread(target=server.serve_forever)
-    thread.start()
-    try:
+    with serving(server):
         yield told
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from tests.support.checkout import ROOT
-from tests.support.pages import blocks, commands
+from tests.support.pages import blocks, typed
 
 KUBERNETES = ROOT / "deploy" / "kubernetes"
 _PAGE = (ROOT / "docs" / "how-to" / "deploy.md").read_text(encoding="utf-8")
@@ -21,7 +21,7 @@ def text() -> str:
 
 def lines() -> list[str]:
     """Return the commands of this section."""
-    return [command.line for block in blocks(_SECTION, "console") for command in commands(block.content)]
+    return typed(_SECTION)
 
 
 def example(own: str, name: str) -> str:

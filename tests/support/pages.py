@@ -65,6 +65,11 @@ def commands(content: str) -> list[Command]:
     return found
 
 
+def typed(page: str) -> list[str]:
+    """Return the lines of all commands of a page."""
+    return [command.line for block in blocks(page, "console") for command in commands(block.content)]
+
+
 def pattern(shown: tuple[str, ...]) -> re.Pattern[str]:
     """Match equivalent output: numbers and times may differ, and ``...`` stands for any text."""
     text = "\n".join(shown)

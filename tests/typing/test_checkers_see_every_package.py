@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import shutil
 import sys
-from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -85,28 +84,9 @@ def test_each_import_rule_finds_each_forbidden_import(tree: Path, contract: dict
     assert {line for line in expected if line in told} == expected
 
 
-@pytest.mark.parametrize("contract", _contracts("layers"), ids=lambda contract: str(contract["id"]))
-def test_each_layer_that_knows_the_one_above_is_found(tree: Path, contract: dict[str, list[str]]) -> None:
-    (container,) = contract["containers"]
-    folder = tree / package_folders()[container]
-    layers = [layer.split(" | ") for layer in contract["layers"]]
-    for name in (name for layer in layers for name in layer if not (folder / name).is_dir()):
-        (folder / f"{name}.py").touch()
-    upward: set[str] = set()
-    for above, below in pairwise(layers):
-        for name in below:
-            is_package = (folder / name).is_dir()
-            seeded = folder / name / "seeded.py" if is_package else folder / f"{name}.py"
-            seeded.write_text(f"import {container}.{above[0]}\n")
-            importer = f"{container}.{name}" + ".seeded" * is_package
-            upward.add(f"{importer} -> {container}.{above[0]} ")
-    out = _run(tree, "lint-imports", "--contract", str(contract["id"]), "--no-cache")
-
-    told = " ".join(out.split())  # as above
-
-    assert {line for line in upward if line in told} == upward
-
-
-def test_every_contract_is_of_a_kind_that_is_seeded_here() -> None:
+def test_every_other_contract_names_all_parts_of_its_folder() -> None:
+    """With ``exhaustive``, `lint-imports` refuses a part that no layer has."""
     contracts = project()["tool"]["importlinter"]["contracts"]
-    assert len(contracts) == len(_contracts("forbidden")) + len(_contracts("layers"))
+    layers = [one for one in contracts if one["type"] == "layers"]
+    assert len(contracts) == len(_contracts("forbidden")) + len(layers)
+    assert all(one["exhaustive"] for one in layers)
