@@ -4,29 +4,36 @@ from __future__ import annotations
 
 import re
 import uuid
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 import pytest
 
+from tests.conftest import Evidence
 from tests.support.chaos_audit import AUDIT
 from tests.support.chaos_stage import BUSINESS, QUICK_TAKEOVER, Stage
 from tests.support.kept import Kept
 from tests.support.own_broker import own_broker
+from tests.support.shadow_play import ShadowPlay
 from timewheel.core.plan import Plan, Scheme
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from timewheel.testing import LocalPulsar
+from timewheel.testing import LocalPulsar
 
 
 class MakeStage(Protocol):
     """What the fixture `stage` gives."""
 
-    def __call__(self, broker: LocalPulsar, scheme: Scheme, **plan: Any) -> Stage:
-        """Provision a plan and return its stage, entered."""
+    def __call__(self, scheme: Scheme, *, broker: LocalPulsar | None = None, **plan: Any) -> Stage:
+        """Provision a plan and return its stage, entered; on the broker of all chaos tests if none is given."""
+        ...
+
+
+class MakePlay(Protocol):
+    """What the fixture `shadow_play` gives."""
+
+    def __call__(self, plan: Plan, *, broker: LocalPulsar | None = None, **options: Any) -> ShadowPlay:
+        """Provision a plan and return its play, entered; on the broker of all chaos tests if none is given."""
         ...
 
 
@@ -37,24 +44,46 @@ def chaos_broker(kept: Kept) -> LocalPulsar:
 
 
 @pytest.fixture
-def stage(
-    request: pytest.FixtureRequest, tmp_path: Path, seed: int, say: Callable[[object], None]
-) -> Iterator[MakeStage]:
-    """A factory of stages; each has a due topic of its own."""
+def stack() -> Iterator[ExitStack]:
     with ExitStack() as stack:
+        yield stack
 
-        def make(broker: LocalPulsar, scheme: Scheme, **plan: Any) -> Stage:
-            name = re.sub(r"[^a-z0-9]+", "-", request.node.name.lower()).strip("-")[:40]
-            suffix = uuid.uuid4().hex[:6]
-            folder = tmp_path / suffix
-            folder.mkdir()
-            whole = Plan(
-                due_topic=f"persistent://public/default/{name}-{suffix}",
-                subscriptions=(BUSINESS, AUDIT),
-                scheme=scheme,
-                relay="service",
-                **{"max_delay_ms": 60_000, **plan},
-            )
-            return stack.enter_context(Stage(broker, whole, folder, seed, say))
 
-        yield make
+@pytest.fixture
+def stage(
+    request: pytest.FixtureRequest,
+    stack: ExitStack,
+    tmp_path: Path,
+    seed: int,
+    say: Callable[[object], None],
+    evidence: Evidence,
+) -> MakeStage:
+    """A factory of stages; each has a due topic of its own."""
+
+    def make(scheme: Scheme, *, broker: LocalPulsar | None = None, **plan: Any) -> Stage:
+        name = re.sub(r"[^a-z0-9]+", "-", request.node.name.lower()).strip("-")[:40]
+        suffix = uuid.uuid4().hex[:6]
+        given = {"subscriptions": (BUSINESS, AUDIT), "relay": "service", "max_delay_ms": 60_000, **plan}
+        whole = Plan(due_topic=f"persistent://public/default/{name}-{suffix}", scheme=scheme, **given)
+        on = broker or request.getfixturevalue("chaos_broker")
+        return stack.enter_context(Stage(on, whole, tmp_path / suffix, seed, say, evidence))
+
+    return make
+
+
+@pytest.fixture
+def shadow_play(
+    request: pytest.FixtureRequest,
+    stack: ExitStack,
+    tmp_path: Path,
+    seed: int,
+    say: Callable[[object], None],
+    evidence: Evidence,
+) -> MakePlay:
+    """A factory of shadow plays, each in a folder of its own."""
+
+    def make(plan: Plan, *, broker: LocalPulsar | None = None, **options: Any) -> ShadowPlay:
+        on, folder = broker or request.getfixturevalue("chaos_broker"), tmp_path / uuid.uuid4().hex[:6]
+        return stack.enter_context(ShadowPlay(on, plan, folder, seed, say, evidence, **options))
+
+    return make

@@ -9,22 +9,18 @@ from __future__ import annotations
 import random
 import threading
 import time
-from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.chaos.test_cancelled import LEAST_CERTAIN, drain, judged
+from tests.chaos.conftest import MakeStage
+from tests.chaos.test_cancelled import LEAST_CERTAIN, figures
 from tests.support.chaos_cancels import Cancels
 from tests.support.chaos_ledger import Handled, now_ms
 from tests.support.chaos_load import Traffic
 from tests.support.chaos_stage import QUICK_TAKEOVER
 from tests.support.chaos_verdict import keeps_every_promise
 from timewheel.core.plan import Cancel, Tiered
-
-if TYPE_CHECKING:
-    from tests.chaos.conftest import MakeStage
-    from tests.conftest import Evidence
-    from timewheel.testing.plugin import MakeLocalPulsar
+from timewheel.testing.plugin import MakeLocalPulsar
 
 PLAYS = [
     pytest.param(2, None, id="short"),
@@ -54,10 +50,9 @@ def test_broker_killed_under_living_relays_and_consumer_loses_nothing_and_leaves
     stage: MakeStage,
     kills: int,
     cancel: Cancel | None,
-    evidence: Evidence,
 ) -> None:
     broker = make_local_pulsar(config=QUICK_TAKEOVER)
-    on = stage(broker, TIERS, guard_ms=GUARD_MS, partitions=2, cancel=cancel)
+    on = stage(TIERS, broker=broker, guard_ms=GUARD_MS, partitions=2, cancel=cancel)
     relays, consumer = [on.relay("relay-0"), on.relay("relay-1")], on.consumer("consumer")
     up = threading.Event()
     up.set()
@@ -85,7 +80,7 @@ def test_broker_killed_under_living_relays_and_consumer_loses_nothing_and_leaves
         post.start()
     # Sends under way at a kill keep their outcome: the client sends them again, and deduplication drops what was there.
     cancels = None if cancel is None else Cancels(on.client, on.plan, on.seed)
-    load = on.load(TRAFFIC, before_burst=up.is_set, **({} if cancels is None else {"stored": cancels}))
+    load = on.load(TRAFFIC, before_burst=up.is_set, stored=cancels or (lambda _: None))
     conductor = on.conductor(load, steady=[*relays, consumer])
     conductor.calm(lambda: conductor.in_flight >= 4 * LEAST_IN_FLIGHT, 120.0, "timers in flight")
 
@@ -94,24 +89,16 @@ def test_broker_killed_under_living_relays_and_consumer_loses_nothing_and_leaves
         pause_until = time.monotonic() + choices.uniform(0.0, LONGEST_PAUSE_S)
         conductor.calm(lambda until=pause_until: time.monotonic() >= until, 60.0, "a pause")  # type: ignore[misc]
         kill(choices)
-    if cancels is None:
-        on.drain(conductor, load, DRAIN_TIMEOUT_S)
-        verdict = on.verdict(conductor, load)
-    else:
-        drain(on, conductor, load, cancels)
-        verdict = judged(on, conductor, load, cancels)
-    on.say(conductor)
+    on.drain(conductor, load, DRAIN_TIMEOUT_S, cancels)
     on.say(f"at least {min(in_flight)} timers in flight at a kill; sends that failed: {len(load.failures)}")
-    on.say(verdict)
-    if verdict.totals.lost:
-        on.say(on.whereabouts(conductor, load))
+    verdict = on.shown_verdict(conductor, load, cancels)
     keeps_every_promise(verdict, reloads=kills)
     assert min(in_flight) >= LEAST_IN_FLIGHT
     assert verdict.copies.on_time >= LEAST_ON_TIME
     if cancels is None:
-        evidence("the broker killed", {"kills": kills, **verdict.figures}, seed=on.seed)
+        on.evidence("the broker killed", {"kills": kills, **verdict.figures})
         return
     assert len(cancels.certain) >= LEAST_CERTAIN
     assert cancels.certain & conductor.handled == set()
-    found = {**verdict.figures, "certain": len(cancels.certain), "certain yet handed": 0}
-    evidence("the broker killed while timers are cancelled", {"kills": kills, **found}, seed=on.seed)
+    found = {**figures(verdict, conductor, cancels), "kills": kills}
+    on.evidence("the broker killed while timers are cancelled", found)

@@ -7,15 +7,15 @@ checker finds in the control it must not find in the twin.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
-from tests.support.chaos_conductor import Conductor
-from tests.support.chaos_ledger import now_ms
+from tests.chaos.conftest import MakeStage
 from tests.support.chaos_load import Traffic
+from tests.support.chaos_stage import Stage
 from tests.support.chaos_verdict import Verdict, keeps_every_promise
 from tests.support.chaos_worker import Fuse
 from tests.support.wrong_hops import RulesName
@@ -23,12 +23,6 @@ from timewheel.broker.admin.policies import DEDUPLICATION
 from timewheel.core.plan import Tiered
 from timewheel.core.topology import topology
 from timewheel.testing import eventually
-
-if TYPE_CHECKING:
-    from tests.chaos.conftest import MakeStage
-    from tests.conftest import Evidence
-    from tests.support.chaos_stage import Stage
-    from timewheel.testing import LocalPulsar
 
 TIMERS = 400
 SHOWN_IN_TIME_S = 150.0
@@ -80,13 +74,7 @@ class _Play:
         shortest_ms, longest_ms = script.delays_ms
         traffic = Traffic(burst=TIMERS, every_s=0.1, shortest_ms=shortest_ms, longest_ms=longest_ms, limit=TIMERS)
         self._load = on.load(traffic, **({} if script.batched else {"batching_max_allowed_size_in_bytes": 1}))
-        self._conductor = Conductor(
-            on.seed,
-            victims={},
-            steady=[consumer],
-            watched=[self._relay],
-            confirmed=lambda: self._load.confirmed_count,
-        )
+        self._conductor = on.conductor(self._load, steady=[consumer], watched=[self._relay])
 
     def begin(self, life: Life | None) -> None:
         """Start the next relay; None: the one that lives."""
@@ -102,10 +90,7 @@ class _Play:
     def verdict(self) -> Verdict:
         """Wait until nothing is left to be handled, and judge."""
         self._load.stop()
-        last_due_ms = max(sent.due_ms for sent in self._load.sent.values())
-        self._conductor.calm(
-            lambda: now_ms() > last_due_ms and not self._on.backlogs(), DRAIN_TIMEOUT_S, "all topics drained"
-        )
+        self._on.drain_all(self._conductor, self._load, DRAIN_TIMEOUT_S)
         return self._on.verdict(self._conductor, self._load)
 
 
@@ -124,12 +109,9 @@ def play_both(control: Stage, twin: Stage, script: Script, hop_rules: RulesName)
 
 
 @pytest.fixture
-def stages(chaos_broker: LocalPulsar, stage: MakeStage) -> tuple[Stage, Stage]:
-
-    def make() -> Stage:
-        return stage(chaos_broker, TIERS, guard_ms=GUARD_MS, partitions=1)
-
-    return make(), make()
+def stages(stage: MakeStage) -> tuple[Stage, Stage]:
+    """A control's and its twin's."""
+    return stage(TIERS, guard_ms=GUARD_MS, partitions=1), stage(TIERS, guard_ms=GUARD_MS, partitions=1)
 
 
 LOSING: dict[RulesName, Script] = {
@@ -162,6 +144,26 @@ LOSING: dict[RulesName, Script] = {
 }
 
 
+def caught(stages: tuple[Stage, Stage], name: str, script: Script, hop_rules: RulesName, *, loses: bool) -> Verdict:
+    """Play both: the control loses timers, or else doubles some and loses none; its twin keeps every promise."""
+    control, twin = play_both(*stages, script, hop_rules)
+    on = stages[0]
+    on.say(f"{name}: {control}")
+    on.say(f"its twin: {twin}")
+    keeps_every_promise(twin)
+    figures = {"timers": control.totals.acknowledged, "lost": control.totals.lost}
+    if loses:
+        assert control.totals.lost > 0, control
+        figures["its twin lost"] = twin.totals.lost
+    else:
+        assert control.totals.lost == 0, control
+        assert control.copies.extra_on_time > 0, control
+        figures["extra copies on time"] = control.copies.extra_on_time
+        figures["its twin's extra copies"] = twin.copies.extra_on_time
+    on.evidence(f"control: {name}", figures)
+    return control
+
+
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize(
     "hop_rules",
@@ -170,57 +172,22 @@ LOSING: dict[RulesName, Script] = {
         for name in LOSING
     ],
 )
-def test_control_loses_and_its_twin_does_not(
-    stages: tuple[Stage, Stage], hop_rules: RulesName, seed: int, say: Callable[[object], None], evidence: Evidence
-) -> None:
-    control, twin = play_both(*stages, LOSING[hop_rules], hop_rules)
-
-    say(f"{hop_rules}: {control}")
-    say(f"its twin: {twin}")
-    assert control.totals.lost > 0, control
-    keeps_every_promise(twin)
-    evidence(
-        f"control: {hop_rules}",
-        {
-            "timers": control.totals.acknowledged,
-            "lost": control.totals.lost,
-            "its twin lost": twin.totals.lost,
-        },
-        seed=seed,
-    )
+def test_control_loses_and_its_twin_does_not(stages: tuple[Stage, Stage], hop_rules: RulesName) -> None:
+    caught(stages, hop_rules, LOSING[hop_rules], hop_rules, loses=True)
 
 
 @pytest.mark.proof
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("hop_rules", ["numbered by the start", "not cut at the mark"])
-def test_control_doubles_and_its_twin_does_not(
-    stages: tuple[Stage, Stage], hop_rules: RulesName, seed: int, say: Callable[[object], None], evidence: Evidence
-) -> None:
+def test_control_doubles_and_its_twin_does_not(stages: tuple[Stage, Stage], hop_rules: RulesName) -> None:
     """broker-facts: batched-hops"""
-    control, twin = play_both(*stages, LOSING["both of these"], hop_rules)
-
-    say(f"{hop_rules}: {control}")
-    say(f"its twin: {twin}")
-    assert control.totals.lost == 0, control
-    assert control.copies.extra_on_time > 0, control
-    keeps_every_promise(twin)
-    evidence(
-        f"control: {hop_rules}",
-        {
-            "timers": control.totals.acknowledged,
-            "extra copies on time": control.copies.extra_on_time,
-            "its twin's extra copies": twin.copies.extra_on_time,
-        },
-        seed=seed,
-    )
+    caught(stages, hop_rules, LOSING["both of these"], hop_rules, loses=False)
 
 
 @pytest.mark.proof
 @pytest.mark.timeout(900)
-def test_without_deduplication_nothing_is_lost_and_copies_pile_up(
-    stages: tuple[Stage, Stage], seed: int, say: Callable[[object], None], evidence: Evidence
-) -> None:
-    without, with_it = stages
+def test_without_deduplication_nothing_is_lost_and_copies_pile_up(stages: tuple[Stage, Stage]) -> None:
+    without = stages[0]
     topics = [spec.name for spec in topology(without.plan, 0).topics]
     for topic in topics:
         without.admin.topic_policies.set(topic, DEDUPLICATION, False)
@@ -230,27 +197,9 @@ def test_without_deduplication_nothing_is_lost_and_copies_pile_up(
         return all(one.deduplication != "Enabled" for found in stats for one in found.partitions.values())
 
     eventually(is_off, 60, message="deduplication off")
-    script = Script(
-        lives=[Life(fuse=Fuse(point="between_publish_confirmed_and_ack", passes=1)) for _ in range(2)],
-        delays_ms=(16_000, 20_000),
-    )
+    lives = [Life(fuse=Fuse(point="between_publish_confirmed_and_ack", passes=1)) for _ in range(2)]
+    script = Script(lives=lives, delays_ms=(16_000, 20_000))
 
-    control, twin = play_both(without, with_it, script, "right")
-
-    say(f"without deduplication: {control}")
-    say(f"its twin: {twin}")
-    assert control.totals.lost == 0, control
-    assert control.copies.extra_on_time > 0, control
+    control = caught(stages, "without deduplication", script, "right", loses=False)
     # The consumer's window drops them: only the stored copies tell.
     assert control.totals.duplicated == 0, control
-    keeps_every_promise(twin)
-    evidence(
-        "control: without deduplication",
-        {
-            "timers": control.totals.acknowledged,
-            "lost": control.totals.lost,
-            "extra copies on time": control.copies.extra_on_time,
-            "its twin's extra copies": twin.copies.extra_on_time,
-        },
-        seed=seed,
-    )

@@ -142,9 +142,9 @@ def test_a_copy_tells_how_long_after_its_release_its_last_hop_was_made() -> None
 def test_a_line_that_a_kill_cut_short_is_left_out(tmp_path: Path) -> None:
     path = tmp_path / "ledger"
     ledger, tail = Ledger(path), Tail(path)
-    ledger.handled("a", 0, AT, 1, 10)
+    ledger.record(Handled, "a", 0, AT, 1, 10)
     with path.open("a") as file:
-        file.write("handled b 0 1:1")
+        file.write('["Handled", "b", 0, [1')
 
     assert [event.timer_id for event in tail.read() if isinstance(event, Handled)] == ["a"]
     assert list(tail.read()) == []

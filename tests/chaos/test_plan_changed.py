@@ -7,12 +7,13 @@ the relays by kill -9; producers go on with the old plan, and change last.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
+from tests.chaos.conftest import MakeStage
 from tests.support.chaos_audit import AUDIT, count_dead_letters
-from tests.support.chaos_conductor import Conductor, Points
+from tests.support.chaos_conductor import Points
 from tests.support.chaos_load import Load, Traffic
 from tests.support.chaos_verdict import times_handled_and_never_early
 from timewheel.core.plan import Calendar, Native, Ring, Scheme, Tiered, Wheel
@@ -20,11 +21,6 @@ from timewheel.provision import FormerTopics
 from timewheel.provision.former_topics import RemovalStage, remove_drained
 from timewheel.testing import eventually
 from timewheel.testing.evidence.ledger import check
-
-if TYPE_CHECKING:
-    from tests.chaos.conftest import MakeStage
-    from tests.conftest import Evidence
-    from timewheel.testing import LocalPulsar
 
 TIERS = Tiered(window_ms=2_000, tiers_ms=(2_000, 8_000))
 OTHER_TIERS = Tiered(window_ms=3_000, tiers_ms=(3_000, 11_000))
@@ -78,24 +74,17 @@ DRAIN_TIMEOUT_S = 300.0
 @pytest.mark.timeout(1_200)
 @pytest.mark.parametrize(("name", "waiting", "kills"), PLAYS)
 def test_a_plan_changes_under_way_and_nothing_is_lost_or_left_behind(
-    chaos_broker: LocalPulsar,
     stage: MakeStage,
     name: str,
     waiting: int,
     kills: int,
-    evidence: Evidence,
 ) -> None:
     before, scheme, changed = CHANGES[name]
-    on = stage(chaos_broker, before, guard_ms=GUARD_MS, partitions=2, max_delay_ms=MAX_DELAY_MS)
+    on = stage(before, guard_ms=GUARD_MS, partitions=2, max_delay_ms=MAX_DELAY_MS)
     relays, consumer = [on.relay("relay-0", lists=True), on.relay("relay-1", lists=True)], on.consumer("consumer")
     consumer.start()
     loads: list[Load] = [on.load(BEFORE[waiting])]
-    conductor = Conductor(
-        on.seed,
-        victims=dict.fromkeys(relays, POINTS),
-        steady=[consumer],
-        confirmed=lambda: sum(load.confirmed_count for load in loads),
-    )
+    conductor = on.conductor(loads, victims=dict.fromkeys(relays, POINTS), steady=[consumer])
     conductor.calm(lambda: conductor.in_flight >= waiting, FILL_TIMEOUT_S, "timers that wait")
 
     on.change(replace(on.plan, scheme=scheme, **changed))
@@ -123,7 +112,7 @@ def test_a_plan_changes_under_way_and_nothing_is_lost_or_left_behind(
     (removals,) = eventually(lambda: [_removed(on)], 60, poll=1.0, message="topics of the old plan")
     on.say(f"{len(removals)} topics of the old plan removed")
     assert FormerTopics(on.admin, on.plan)() == ()
-    evidence(
+    on.evidence(
         f"the plan changed: {name}",
         {
             "kills": len(conductor.kills),
@@ -134,7 +123,6 @@ def test_a_plan_changes_under_way_and_nothing_is_lost_or_left_behind(
             "dead": 0,
             "old topics removed": len(removals),
         },
-        seed=on.seed,
     )
 
 

@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pytest
 
+from tests.chaos.conftest import MakeStage
 from tests.support.chaos_load import Traffic
 from tests.support.chaos_verdict import keeps_every_promise
 from timewheel.core.plan import Tiered
 from timewheel.testing import eventually
-
-if TYPE_CHECKING:
-    from tests.chaos.conftest import MakeStage
-    from tests.conftest import Evidence
-    from timewheel.testing import LocalPulsar
 
 RELAYS = [pytest.param(3, id="short"), pytest.param(10, id="long")]
 """As many partitions: each end and each start moves most of them to another relay."""
@@ -34,12 +28,10 @@ DRAIN_TIMEOUT_S = 180.0
 @pytest.mark.timeout(1_200)
 @pytest.mark.parametrize("relays", RELAYS)
 def test_a_rolling_restart_of_relay_services_loses_nothing_and_makes_no_timer_late(
-    chaos_broker: LocalPulsar,
     stage: MakeStage,
     relays: int,
-    evidence: Evidence,
 ) -> None:
-    on = stage(chaos_broker, TIERS, guard_ms=GUARD_MS, partitions=relays)
+    on = stage(TIERS, guard_ms=GUARD_MS, partitions=relays)
     services, consumer = [on.service(f"relay-{number}") for number in range(relays)], on.consumer("consumer")
     consumer.start()
     for service in services:
@@ -68,7 +60,7 @@ def test_a_rolling_restart_of_relay_services_loses_nothing_and_makes_no_timer_la
     # No first hop into the due topic used the guard up, so no timer was late for the restarts.
     assert verdict.copies.lag_max_ms <= GUARD_MS, verdict
     assert verdict.late_max_ms <= GUARD_MS, verdict
-    evidence(
+    on.evidence(
         "a rolling restart of relay services",
         {
             "restarts": relays,
@@ -77,5 +69,4 @@ def test_a_rolling_restart_of_relay_services_loses_nothing_and_makes_no_timer_la
             "late p99 ms": verdict.late_p99_ms,
             "late at most ms": verdict.late_max_ms,
         },
-        seed=on.seed,
     )

@@ -6,22 +6,15 @@ Each has a twin: the right shadow in the same play, with as many kills.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.chaos.test_shadow_killed import shadow_plan
-from tests.support.shadow_play import PlainTraffic, ShadowPlay, Verdict
+from tests.chaos.conftest import MakePlay
+from tests.support.shadow_play import PlainTraffic, ShadowPlay, Verdict, shadow_plan
 from tests.support.wrong_shadow import STALLED, ShadowRules, shadow_by
 from timewheel.core.plan import Tiered
 from timewheel.testing import eventually
-
-if TYPE_CHECKING:
-    from tests.conftest import Evidence
-    from timewheel.testing import LocalPulsar
 
 KILLS = {"short": 6, "long": 30}
 LIFE_S = (1.5, 4.0)
@@ -64,57 +57,45 @@ SCRIPTS: dict[ShadowRules, Script] = {
 }
 
 
-def played(broker: LocalPulsar, folder: Path, seed: int, script: Script, kills: int, rules: ShadowRules) -> Verdict:
-    """Play a script with one kind of shadow."""
-    folder.mkdir()
-    stalled = folder / STALLED
+def played(shadow_play: MakePlay, script: Script, kills: int, rules: ShadowRules) -> tuple[ShadowPlay, Verdict]:
+    """Play a script with one kind of shadow, until all is handled that will be."""
+    play = shadow_play(shadow_plan(script.guard_ms, script.scheme, partitions=0), module=shadow_by(rules))
+    stalled = play.plan_file.parent / STALLED
     if script.stalls:
         stalled.touch()
-    plan = shadow_plan(script.guard_ms, scheme=script.scheme)
-    with ShadowPlay(broker, plan, folder, seed, module=shadow_by(rules)) as play:
-        play.consume()
-        mover = play.mover("mover")
-        play.send(script.traffic)
-        play.kill_movers(kills - 1, pause_s=LIFE_S)
-        eventually(lambda: mover.is_ready, 120)
-        time.sleep(play.rng.uniform(*LIFE_S))
-        stalled.unlink(missing_ok=True)
-        mover.kill()
-        mover.start()
-        play.send_no_more()
-        play.drained(DRAIN_TIMEOUT_S)
-        return play.verdict()
-
-
-@pytest.mark.timeout(1_500)
-@pytest.mark.proof
-@pytest.mark.parametrize("kills", KILLS.values(), ids=KILLS)
-@pytest.mark.parametrize("rules", SCRIPTS)
-def test_a_wrong_shadow_loses_and_the_right_one_does_not(
-    chaos_broker: LocalPulsar,
-    tmp_path: Path,
-    rules: ShadowRules,
-    kills: int,
-    seed: int,
-    say: Callable[[object], None],
-    evidence: Evidence,
-) -> None:
-    script = SCRIPTS[rules]
-    control = played(chaos_broker, tmp_path / "control", seed, script, kills, rules)
-    say(f"{rules}: {control}")
-    twin = played(chaos_broker, tmp_path / "twin", seed, script, kills, "right")
-    say(f"its twin: {twin}")
-
-    assert control.lost > 0, control
-    assert (twin.lost, twin.unexpected) == (0, 0), twin
-    evidence(
-        f"control: a shadow that {SAID[rules]}",
-        {"kills": kills, "timers": control.sent, "lost": control.lost, "its twin lost": twin.lost},
-        seed=seed,
-    )
+    play.consume()
+    mover = play.mover("mover")
+    play.send(script.traffic)
+    play.kill_movers(kills - 1, pause_s=LIFE_S)
+    eventually(lambda: mover.is_ready, 120)
+    time.sleep(play.rng.uniform(*LIFE_S))
+    stalled.unlink(missing_ok=True)
+    mover.kill()
+    mover.start()
+    play.send_no_more()
+    play.drained(DRAIN_TIMEOUT_S)
+    play.close()
+    return play, play.verdict_of_clients()
 
 
 SAID: dict[ShadowRules, str] = {
     "acks-first": "acknowledges originals before their copies are stored",
     "named-late-lane": "numbers late hops",
 }
+
+
+@pytest.mark.timeout(1_500)
+@pytest.mark.proof
+@pytest.mark.parametrize("kills", KILLS.values(), ids=KILLS)
+@pytest.mark.parametrize("rules", SCRIPTS)
+def test_a_wrong_shadow_loses_and_the_right_one_does_not(shadow_play: MakePlay, rules: ShadowRules, kills: int) -> None:
+    script = SCRIPTS[rules]
+    play, control = played(shadow_play, script, kills, rules)
+    play.say(f"{rules}: {control}")
+    _, twin = played(shadow_play, script, kills, "right")
+    play.say(f"its twin: {twin}")
+
+    assert control.lost > 0, control
+    assert (twin.lost, twin.unexpected) == (0, 0), twin
+    figures = {"kills": kills, "timers": control.sent, "lost": control.lost, "its twin lost": twin.lost}
+    play.evidence(f"control: a shadow that {SAID[rules]}", figures)

@@ -6,24 +6,23 @@ import json
 import subprocess
 import sys
 import time
-import uuid
 from collections import Counter
-from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
 import pytest
 
-from tests.conftest import Evidence
+from tests.chaos.conftest import MakePlay
 from tests.support.other_languages import PlainService
 from tests.support.own_broker import own_broker
-from tests.support.shadow_play import ShadowPlay
+from tests.support.shadow_play import ShadowPlay, shadow_plan
 from timewheel.broker.protocol.dialing import Dialer
 from timewheel.core.clock import SystemClock
 from timewheel.core.durations import DAY_MS, HOUR_MS
 from timewheel.core.names import parts_of
-from timewheel.core.plan import Plan, Tiered
+from timewheel.core.plan import Tiered
 from timewheel.shadow.desired_state import caught_up_in, desired_in
 from timewheel.shadow.machine.cursors import Stretch, acked_in
 from timewheel.shadow.stored_entries import entries_in
@@ -72,73 +71,60 @@ def command(word: str, plan_file: Path, *options: str, timeout_s: int) -> tuple[
 @pytest.mark.proof
 @pytest.mark.parametrize("sick", SICK.values(), ids=SICK)
 def test_a_sick_topic_is_cured_under_traffic_and_put_back_with_every_due_time(
-    tmp_path: Path, sick: Sick, seed: int, say: Callable[[object], None], evidence: Evidence
+    shadow_play: MakePlay, stack: ExitStack, sick: Sick
 ) -> None:
-    plan = Plan(
-        due_topic=f"persistent://public/default/sick-{uuid.uuid4().hex[:8]}",
-        subscriptions=("billing",),
-        scheme=Tiered(window_ms=DAY_MS, tiers_ms=(DAY_MS, 5 * DAY_MS)),
-        partitions=1,
-        guard_ms=HOUR_MS,
-        max_delay_ms=31 * DAY_MS,
-        relay="service",
-        readers="any",
-        intake=True,
+    tiers = Tiered(window_ms=DAY_MS, tiers_ms=(DAY_MS, 5 * DAY_MS))
+    broker = stack.enter_context(own_broker({}, partial(LocalPulsar, heap_mb=sick.heap_mb)))
+    play = shadow_play(shadow_plan(HOUR_MS, tiers, max_delay_ms=31 * DAY_MS), broker=broker)
+    plan, urls = play.plan, ("--service-url", broker.service_url, "--admin-url", broker.admin_url)
+    traffic = {"far": sick.far, "between": sick.between, "rate": sick.rate}
+    with PlainService(broker, plan.due_topic, plan.subscriptions[0], **traffic) as service:
+        found = service.told()
+        handled = sick.far // sick.between
+        assert (found["handled"], found["refused"]) == (handled, 0)
+        # At least, for the service goes on already, and handles more while its acknowledgements are on the way.
+        eventually(lambda: gaps(play) >= handled, 60, message="one gap for each that was handled")
+
+        began = time.monotonic()
+        play.mover("mover", "--processes", str(sick.processes), "--journal-hold", "2h")
+        eventually(lambda: is_caught_up(play), sick.timeout_s, poll=0.1, message="the backlog is moved")
+        took_s = time.monotonic() - began
+        play.say(f"{sick.far:,} moved in {took_s:.0f} s: {sick.far / took_s:,.0f}/s")
+        eventually(lambda: gaps(play) < sick.rate * 10, sick.timeout_s, message="originals acknowledged")
+        acked_s = time.monotonic() - began
+        cured_gaps = gaps(play)
+
+        printed, verify_s = command("verify", play.plan_file, *urls, "--json", timeout_s=sick.timeout_s)
+        verified = json.loads(printed)
+        assert verified["is_balanced"]
+        assert verified["partitions"][0]["journal"] >= sick.far, "nothing was let go yet"
+
+        printed, abort_s = command("abort", play.plan_file, *urls, timeout_s=sick.timeout_s)
+        assert "draining -> native" in printed
+        printed, _ = command("verify", play.plan_file, *urls, "--json", timeout_s=sick.timeout_s)
+        assert json.loads(printed)["is_balanced"]
+        ended = service.end()
+    assert (ended["again"], ended["early"], ended["refused"]) == (0, 0, 0)
+    assert ended["handled"] == ended["near"], "all that is near, and nothing else"
+    back, under_another_due_time = pending_far(play)
+    assert under_another_due_time == 0
+    assert back == Counter(f"f{number}" for number in range(ended["far"])), "each once"
+    play.evidence(
+        "a sick topic under a Java service",
+        {
+            "far timers": sick.far,
+            "gaps before": handled,
+            "gaps after": cured_gaps,
+            "moved a second": round(sick.far / took_s),
+            "cured after s": round(acked_s),
+            "verified in s": round(verify_s),
+            "put back in s": round(abort_s),
+            "sent meanwhile": ended["far"] + ended["near"] - sick.far - handled,
+            "lost": 0,
+            "handled twice": ended["again"],
+            "latest ms": ended["latest_ms"],
+        },
     )
-    with (
-        own_broker({}, partial(LocalPulsar, heap_mb=sick.heap_mb)) as broker,
-        ShadowPlay(broker, plan, tmp_path, seed) as play,
-    ):
-        traffic = {"far": sick.far, "between": sick.between, "rate": sick.rate}
-        urls = ("--service-url", broker.service_url, "--admin-url", broker.admin_url)
-        with PlainService(broker, plan.due_topic, plan.subscriptions[0], **traffic) as service:
-            found = service.told()
-            handled = sick.far // sick.between
-            assert (found["handled"], found["refused"]) == (handled, 0)
-            # At least, for the service goes on already, and handles more while its acknowledgements are on the way.
-            eventually(lambda: gaps(play) >= handled, 60, message="one gap for each that was handled")
-
-            began = time.monotonic()
-            play.mover("mover", "--processes", str(sick.processes), "--journal-hold", "2h")
-            eventually(lambda: is_caught_up(play), sick.timeout_s, poll=0.1, message="the backlog is moved")
-            took_s = time.monotonic() - began
-            say(f"{sick.far:,} moved in {took_s:.0f} s: {sick.far / took_s:,.0f}/s")
-            eventually(lambda: gaps(play) < sick.rate * 10, sick.timeout_s, message="originals acknowledged")
-            acked_s = time.monotonic() - began
-            cured_gaps = gaps(play)
-
-            printed, verify_s = command("verify", play.plan_file, *urls, "--json", timeout_s=sick.timeout_s)
-            verified = json.loads(printed)
-            assert verified["is_balanced"]
-            assert verified["partitions"][0]["journal"] >= sick.far, "nothing was let go yet"
-
-            printed, abort_s = command("abort", play.plan_file, *urls, timeout_s=sick.timeout_s)
-            assert "draining -> native" in printed
-            printed, _ = command("verify", play.plan_file, *urls, "--json", timeout_s=sick.timeout_s)
-            assert json.loads(printed)["is_balanced"]
-            ended = service.end()
-        assert (ended["again"], ended["early"], ended["refused"]) == (0, 0, 0)
-        assert ended["handled"] == ended["near"], "all that is near, and nothing else"
-        back, under_another_due_time = pending_far(play)
-        assert under_another_due_time == 0
-        assert back == Counter(f"f{number}" for number in range(ended["far"])), "each once"
-        evidence(
-            "a sick topic under a Java service",
-            {
-                "far timers": sick.far,
-                "gaps before": handled,
-                "gaps after": cured_gaps,
-                "moved a second": round(sick.far / took_s),
-                "cured after s": round(acked_s),
-                "verified in s": round(verify_s),
-                "put back in s": round(abort_s),
-                "sent meanwhile": ended["far"] + ended["near"] - sick.far - handled,
-                "lost": 0,
-                "handled twice": ended["again"],
-                "latest ms": ended["latest_ms"],
-            },
-            seed=seed,
-        )
 
 
 def gaps(play: ShadowPlay) -> int:

@@ -6,36 +6,41 @@ import math
 import random
 import signal
 import time
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from tests.support.chaos_ledger import Dying, Event, Handled, Tail, now_ms, ready_file
 from tests.support.chaos_verdict import Kill
-from tests.support.chaos_worker import Fuse, Job
+from tests.support.chaos_worker import Fuse
 from tests.support.checkout import ROOT
 from timewheel.testing.process import OwnedProcess
 
-STOP_TIMEOUT_S = 30.0
+STOP_TIMEOUT_S = 60.0
 
 
 class Post:
     """A place for one process at a time, which never outlives the test.
 
     Args:
-        job: The job of its processes; ledger and fuse are set for each life.
+        name: Name of its processes.
+        command: Returns the command line of a life: by its ledger, its fuse and the changes given to `start`.
         folder: Folder of ledgers and logs.
+
+    Attributes:
+        ready: The ready file of the last life; only services write one.
     """
 
-    def __init__(self, job: Job, folder: Path) -> None:
-        self.name = job.name
+    def __init__(self, name: str, command: Callable[..., Sequence[str]], folder: Path) -> None:
+        self.name = name
         self.lives = 0
         self.stopped = False
-        self._job = job
+        self.ready = folder / f"{name}.not-started"
+        self._command = command
         self._folder = folder
-        self._process = OwnedProcess(log=folder / f"{job.name}.log")
+        self._process = OwnedProcess(log=folder / f"{name}.log")
         self._tails: list[Tail] = []
-        self._ready: Path | None = None
 
     @property
     def pid(self) -> int | None:
@@ -50,17 +55,16 @@ class Post:
     @property
     def is_ready(self) -> bool:
         """True if the living process, a service, has its ready file."""
-        return self.pid is not None and self._ready is not None and self._ready.exists()
+        return self.pid is not None and self.ready.exists()
 
     def start(self, fuse: Fuse | None = None, **changes: object) -> None:
         """Start a process."""
         ledger = self._folder / f"{self.name}.{self.lives:03d}.ledger"
-        job = replace(self._job, ledger=str(ledger), fuse=fuse, **changes)  # type: ignore[arg-type]
         self._tails = [*self._tails[-1:], Tail(ledger)]
-        self._ready = ready_file(ledger)
+        self.ready = ready_file(ledger)
         self.lives += 1
         self.stopped = False
-        self._process.start(job.arguments(), cwd=ROOT)
+        self._process.start(self._command(ledger, fuse, **changes), cwd=ROOT)
 
     def kill(self) -> None:
         """Kill the process with -9 from outside, and wait for its end."""
@@ -76,9 +80,9 @@ class Post:
         self.stopped = False
         self._process.send_signal(signal.SIGCONT)
 
-    def end(self) -> int:
-        """Ask the process to end in order (SIGTERM), and return its exit code."""
-        self._process.terminate(STOP_TIMEOUT_S)
+    def end(self, number: signal.Signals = signal.SIGTERM) -> int:
+        """Ask the process to end in order, and return its exit code."""
+        self._process.send_signal(number)
         return self._process.wait(STOP_TIMEOUT_S)
 
     def events(self) -> Iterator[Event]:
@@ -161,23 +165,31 @@ class Conductor:
         watched: Sequence[Post] = (),
     ) -> None:
         self.kills: list[Kill] = []
-        self.disturbed: dict[str, int] = {}
+        self.disturbed: Counter[str] = Counter()
         self.events: list[Event] = []
         self.handled: set[str] = set()
         self._victims = [
             _Victim(post, schedule(random.Random(f"{seed}/{post.name}"), points)) for post, points in victims.items()
         ]
-        self._steady = tuple(steady)
-        self._watched = tuple(watched)
+        self._steady, self._watched = tuple(steady), tuple(watched)
         self._confirmed = confirmed
         self._random = random.Random(f"{seed}/disturbances")
-        self._disturbances: dict[str, Disturbance] = dict(disturbances or {})
-        self._pause_s = pause_s
-        self._stops_s = tuple(stops_s)
+        self._disturbances = dict(disturbances or {})
+        self._pause_s, self._stops_s = pause_s, tuple(stops_s)
         if stops_s:
             self._disturbances["SIGSTOP"] = self._freeze
         self._next_disturbance_s = math.inf
         self._killing = True
+
+    @property
+    def least_in_flight(self) -> int:
+        """The fewest timers in flight at a kill."""
+        return min((kill.in_flight for kill in self.kills), default=0)
+
+    @property
+    def points(self) -> Counter[str]:
+        """Number of kills by point."""
+        return Counter(kill.point for kill in self.kills)
 
     @property
     def in_flight(self) -> int:
@@ -189,14 +201,14 @@ class Conductor:
         self._begin_killing()
 
         def done() -> bool:
-            return len(self.kills) >= count and {kill.point for kill in self.kills} >= set(points)
+            return len(self.kills) >= count and self.points.keys() >= set(points)
 
         self._play_until(done, timeout_s, f"{count} kills at {', '.join(points) or 'any point'}")
 
     def disturb(self, name: str, count: int, timeout_s: float) -> None:
         """Play until this number of disturbances of a kind are done."""
         self._begin_killing()
-        self._play_until(lambda: self.disturbed.get(name, 0) >= count, timeout_s, f"{count} times {name}")
+        self._play_until(lambda: self.disturbed[name] >= count, timeout_s, f"{count} times {name}")
 
     def calm(self, done: Callable[[], bool], timeout_s: float, what: str) -> None:
         """Let all processes live, and play on until a condition is true."""
@@ -249,7 +261,7 @@ class Conductor:
         if time.monotonic() >= self._next_disturbance_s:
             name = self._random.choice(sorted(self._disturbances))
             self._disturbances[name](self._random)
-            self.disturbed[name] = self.disturbed.get(name, 0) + 1
+            self.disturbed[name] += 1
             self._draw_disturbance()
 
     def _draw_disturbance(self) -> None:
@@ -303,13 +315,9 @@ class Conductor:
             victim.life.go_on_at_s = time.monotonic() + choices.choice(self._stops_s)
 
     def __str__(self) -> str:
-        points: dict[str, int] = {}
-        for kill in self.kills:
-            points[kill.point] = points.get(kill.point, 0) + 1
-        least = min((kill.in_flight for kill in self.kills), default=0)
         return (
-            f"{len(self.kills)} kills {points}, disturbances {self.disturbed}, at least {least} timers in flight at a "
-            f"kill, now {self.in_flight}"
+            f"{len(self.kills)} kills {dict(self.points)}, disturbances {dict(self.disturbed)}, "
+            f"at least {self.least_in_flight} timers in flight at a kill, now {self.in_flight}"
         )
 
 

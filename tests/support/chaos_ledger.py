@@ -6,9 +6,10 @@ however its writer is killed; at most the last line can be truncated, and is ign
 
 from __future__ import annotations
 
+import json
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -77,6 +78,9 @@ class Dying(NamedTuple):
 
 
 Event = Handled | Acknowledged | Beat | Hop | Ready | Dying
+KINDS: dict[str, Callable[..., Event]] = {
+    kind.__name__: kind for kind in (Handled, Acknowledged, Beat, Hop, Ready, Dying)
+}
 
 
 def now_ms() -> int:
@@ -99,26 +103,10 @@ class Ledger:
     def __init__(self, path: Path) -> None:
         self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
 
-    def ready(self) -> None:
-        self._write("ready", os.getpid(), now_ms())
-
-    def handled(self, timer_id: str, generation: int, position: Position, hops: int, due_ms: int) -> None:
-        self._write("handled", timer_id, generation, _text(position), hops, due_ms, os.getpid(), now_ms())
-
-    def acknowledged(self, position: Position) -> None:
-        self._write("acknowledged", _text(position), os.getpid(), now_ms())
-
-    def beat(self) -> None:
-        self._write("beat", os.getpid(), now_ms())
-
-    def hop(self, timer_id: str, number: int, producer: str, sequence_id: int) -> None:
-        self._write("hop", timer_id, number, producer or "-", sequence_id, os.getpid(), now_ms())
-
-    def dying(self, point: str, passes: int) -> None:
-        self._write("dying", point, passes, os.getpid(), now_ms())
-
-    def _write(self, *words: object) -> None:
-        os.write(self._fd, (" ".join(map(str, words)) + "\n").encode())
+    def record(self, kind: type[Event], *facts: object) -> None:
+        """Record an event of this process, which happens now: all its facts but process and time."""
+        line = json.dumps([kind.__name__, *facts, os.getpid(), now_ms()])
+        os.write(self._fd, f"{line}\n".encode())
 
 
 class Tail:
@@ -142,32 +130,6 @@ class Tail:
             return
         whole = data[: data.rfind(b"\n") + 1]
         self._offset += len(whole)
-        for line in whole.decode().splitlines():
-            yield _event(line)
-
-
-def _text(position: Position) -> str:
-    return ":".join(map(str, position))
-
-
-def _position(text: str) -> Position:
-    ledger, entry, index = text.split(":")
-    return Position(int(ledger), int(entry), int(index))
-
-
-def _event(line: str) -> Event:
-    match line.split(" "):
-        case ["handled", timer_id, generation, position, hops, due_ms, pid, at_ms]:
-            return Handled(timer_id, int(generation), _position(position), int(hops), int(due_ms), int(pid), int(at_ms))
-        case ["acknowledged", position, pid, at_ms]:
-            return Acknowledged(_position(position), int(pid), int(at_ms))
-        case ["beat", pid, at_ms]:
-            return Beat(int(pid), int(at_ms))
-        case ["hop", timer_id, number, producer, sequence_id, pid, at_ms]:
-            name = "" if producer == "-" else producer
-            return Hop(timer_id, int(number), name, int(sequence_id), int(pid), int(at_ms))
-        case ["ready", pid, at_ms]:
-            return Ready(int(pid), int(at_ms))
-        case ["dying", point, passes, pid, at_ms]:
-            return Dying(point, int(passes), int(pid), int(at_ms))
-    raise ValueError(f"not a line of a ledger: {line!r}")
+        for line in whole.splitlines():
+            kind, *facts = json.loads(line)
+            yield KINDS[kind](*(Position(*fact) if isinstance(fact, list) else fact for fact in facts))

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tests.support.chaos_ledger import now_ms
-from tests.support.through import Through
+from tests.support.through import BeforeSends, ThroughClient
 from timewheel.core.envelope import ID_PROPERTY
 from timewheel.core.errors import TimewheelError
 from timewheel.core.plan import Plan
@@ -53,25 +53,6 @@ class Sent:
     sends: int = 0
 
 
-class _CountingClient(Through):
-    def __init__(self, inner: Any, passed: Callable[[str], None]) -> None:
-        super().__init__(inner)
-        self._passed = passed
-
-    def create_producer(self, topic: str, **options: Any) -> Any:
-        return _CountingProducer(self._inner.create_producer(topic, **options), self._passed)
-
-
-class _CountingProducer(Through):
-    def __init__(self, inner: Any, passed: Callable[[str], None]) -> None:
-        super().__init__(inner)
-        self._passed = passed
-
-    def send_async(self, content: Any, callback: Any, **options: Any) -> None:
-        self._passed(options["properties"][ID_PROPERTY])
-        self._inner.send_async(content, callback, **options)
-
-
 class Load:
     """Sends timers in a background thread until it is stopped.
 
@@ -98,15 +79,13 @@ class Load:
         stored: Callable[[Timer], None] = lambda _timer: None,
         **producer_options: Any,
     ) -> None:
-        self._first_id = first_id
-        self._stored = stored
+        self._first_id, self._stored = first_id, stored
         self.sent: dict[str, Sent] = {}
         self.failures: list[str] = []
         self._traffic = traffic
-        self._plan = plan
         self._random = random.Random(seed)
         self._before_burst = before_burst
-        counting: Any = _CountingClient(client, self._passed)
+        counting: Any = ThroughClient(client, producer=lambda made, *_: BeforeSends(made, self._passed))
         self._producer = DelayedProducer(counting, plan, **producer_options)
         self._confirmed = 0
         self._error: Exception | None = None
@@ -138,8 +117,8 @@ class Load:
         if self._error is not None:
             raise self._error
 
-    def _passed(self, timer_id: str) -> None:
-        self.sent[timer_id].sends += 1
+    def _passed(self, options: Mapping[str, Any]) -> None:
+        self.sent[options["properties"][ID_PROPERTY]].sends += 1
 
     def _run(self) -> None:
         try:

@@ -5,24 +5,28 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import Any, Protocol, Self
+from typing import Any, Self
 
 import pulsar
 
+from tests.conftest import Evidence
 from tests.support.chaos_audit import AUDIT, count_copies, where_stored
+from tests.support.chaos_cancels import Cancels
 from tests.support.chaos_conductor import Conductor, NotInTime, Post
 from tests.support.chaos_ledger import Hop, now_ms
 from tests.support.chaos_load import Load, Traffic
 from tests.support.chaos_verdict import Verdict, judge
-from tests.support.chaos_worker import Job
+from tests.support.chaos_worker import Fuse, Job, Role
 from tests.support.checkout import ROOT
-from tests.support.wrong_hops import RulesName
 from timewheel.broker.admin.client import AdminClient
 from timewheel.core.plan import Calendar, Plan
 from timewheel.core.planfile import save_plan
 from timewheel.core.topology import topology
 from timewheel.provision.provisioning import ensure
+from timewheel.testing import Broker
 from timewheel.testing.process import OwnedProcess
 
 BUSINESS = "billing"
@@ -36,65 +40,60 @@ SHOWN = 20
 """Number of missing timers that a failed test names."""
 
 
-class _Broker(Protocol):
-    @property
-    def service_url(self) -> str: ...
-    @property
-    def admin_url(self) -> str: ...
-
-
 class Stage:
     """Use it as a context manager.
 
     Args:
         broker: The broker.
-        plan: The plan; with the subscriptions `BUSINESS` and `AUDIT`.
+        plan: The plan; `consumer` needs the subscription `BUSINESS`, the count of stored copies `AUDIT`.
         folder: Folder of ledgers, logs and the plan file.
         seed: Seed of all random choices.
         say: Shows a line of the test's report.
+        evidence: Takes the figures of a proof.
     """
 
     def __init__(
-        self, broker: _Broker, plan: Plan, folder: Path, seed: int, say: Callable[[object], None] = print
+        self, broker: Broker, plan: Plan, folder: Path, seed: int, say: Callable[[object], None], evidence: Evidence
     ) -> None:
-        assert set(plan.subscriptions) == {BUSINESS, AUDIT}
-        self.broker = broker
-        self.plan = plan
+        self.broker, self.plan, self.seed, self.say = broker, plan, seed, say
+        self.evidence = partial(evidence, seed=seed)
         self.plan_file = folder / "plan.toml"
-        self.seed = seed
-        self.say = say
         self._folder = folder
         self._stack = ExitStack()
-        self.client: Any = None
-        self.admin: AdminClient
 
     def __enter__(self) -> Self:
-        quiet = pulsar.ConsoleLogger(pulsar.LoggerLevel.Error)
-        self.client = pulsar.Client(self.broker.service_url, logger=quiet, operation_timeout_seconds=20)
-        self._stack.callback(self.client.close)
-        self.admin = self._stack.enter_context(AdminClient(self.broker.admin_url))
+        self._folder.mkdir(exist_ok=True)
+        self.client = self.new_client(timeout_s=20)
+        self.admin = self._stack.enter_context(AdminClient(self.broker.admin_url, retry_for_s=60))
         ensure(self.admin, self.plan, now_ms=now_ms())
         save_plan(self.plan, self.plan_file)
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def new_client(self, timeout_s: int = 60) -> Any:
+        """Open a further client; it is closed with the stage."""
+        quiet = pulsar.ConsoleLogger(pulsar.LoggerLevel.Error)
+        client = pulsar.Client(self.broker.service_url, logger=quiet, operation_timeout_seconds=timeout_s)
+        self._stack.callback(client.close)
+        return client
+
+    def close(self) -> None:
+        """End all processes and the load; a second call does nothing."""
         self._stack.close()
 
-    def relay(self, name: str, *, hop_rules: RulesName = "right", lists: bool = False, **job: Any) -> Post:
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def relay(self, name: str, *, lists: bool = False, **job: Any) -> Post:
         """Make a post for relays; relays that can list topics also drain topics of earlier plans."""
-        admin_url = self.broker.admin_url if lists else ""
-        return self._post(
-            Job(role="relay", name=name, hop_rules=hop_rules, admin_url=admin_url, **self._common(), **job)
-        )
+        return self._job("relay", name, admin_url=self.broker.admin_url if lists else "", **job)
 
-    def service(self, name: str) -> Post:
-        """Make a post for `timewheel relay run`."""
-        return self._post(Job(role="service", name=name, admin_url=self.broker.admin_url, **self._common()))
+    def service(self, name: str, *options: str) -> Post:
+        """Make a post for `timewheel relay run`, with further options of the command."""
+        return self._job("service", name, admin_url=self.broker.admin_url, options=options)
 
-    def consumer(self, name: str, *, embedded: bool = False, **job: Any) -> Post:
-        """Make a post for consumers of `BUSINESS`."""
-        common = self._common()
-        return self._post(Job(role="consumer", name=name, embedded=embedded, subscription=BUSINESS, **common, **job))
+    def consumer(self, name: str, *, subscription: str = BUSINESS, **job: Any) -> Post:
+        """Make a post for consumers."""
+        return self._job("consumer", name, subscription=subscription, **job)
 
     def load(self, traffic: Traffic, **options: Any) -> Load:
         """Start a load; it is stopped with the stage at the latest."""
@@ -103,10 +102,13 @@ class Stage:
         self._stack.callback(load.stop)
         return load
 
-    def conductor(self, load: Load, *, steady: Sequence[Post] = (), **options: Any) -> Conductor:
-        """Return a conductor of this load; without victims it kills nothing."""
-        options.setdefault("victims", {})
-        return Conductor(self.seed, steady=steady, confirmed=lambda: load.confirmed_count, **options)
+    def conductor(self, loads: Load | Sequence[Load], *, steady: Sequence[Post] = (), **options: Any) -> Conductor:
+        """Return a conductor of one load, or of several, which may grow; without victims it kills nothing."""
+
+        def confirmed() -> int:
+            return sum(load.confirmed_count for load in ([loads] if isinstance(loads, Load) else loads))
+
+        return Conductor(self.seed, **{"victims": {}, "steady": steady, "confirmed": confirmed, **options})
 
     def change(self, plan: Plan) -> None:
         """Change the plan for all processes that start from now on."""
@@ -123,27 +125,49 @@ class Stage:
         command = ["-m", "timewheel", "topics", "roll", str(self.plan_file), "--watch"]
         roller.start([sys.executable, *command, "--admin-url", self.broker.admin_url], cwd=ROOT)
 
-    def drain(self, conductor: Conductor, loads: Load | Sequence[Load], timeout_s: float) -> None:
+    def drain(
+        self, conductor: Conductor, loads: Load | Sequence[Load], timeout_s: float, cancels: Cancels | None = None
+    ) -> None:
         """Stop the load, let all processes live, and wait until every confirmed timer is handled.
 
-        Also returns after ``timeout_s`` seconds: the verdict counts missing timers.
+        Also returns after ``timeout_s`` seconds: the verdict counts missing timers. With cancels: all timers that
+        nobody meant to cancel, in time, and then until all is acknowledged.
         """
         every = [loads] if isinstance(loads, Load) else loads
         for load in every:
             load.stop()
-        confirmed = {timer_id for load in every for timer_id in load.confirmed()}
-        with suppress(NotInTime):
-            conductor.calm(lambda: confirmed <= conductor.handled, timeout_s, "all confirmed timers handled")
+        wanted = {timer_id for load in every for timer_id in load.confirmed()}
+        if cancels is None:
+            with suppress(NotInTime):
+                conductor.calm(lambda: wanted <= conductor.handled, timeout_s, "all confirmed timers handled")
+            return
+        cancels.stop()
+        wanted -= cancels.meant
+        conductor.calm(lambda: wanted <= conductor.handled, timeout_s, "all timers that were not cancelled handled")
+        # And what is left of the others would have come by now: the last due time is over.
+        business = f" {BUSINESS}"
+        conductor.calm(lambda: not any(business in place for place in self.backlogs()), timeout_s, "all acknowledged")
 
-    def verdict(self, conductor: Conductor, load: Load) -> Verdict:
-        """Judge the ledgers and the due topic."""
+    def drain_all(self, conductor: Conductor, load: Load, timeout_s: float, *, but: str | None = None) -> None:
+        """Wait for the last due time, and until nothing waits, except on the subscription ``but``."""
+        last_due_ms = max(sent.due_ms for sent in load.sent.values())
+        conductor.calm(
+            lambda: now_ms() > last_due_ms and all(place.endswith(f" {but}") for place in self.backlogs()),
+            timeout_s,
+            "all topics drained",
+        )
+
+    def verdict(self, conductor: Conductor, load: Load, cancels: Cancels | None = None) -> Verdict:
+        """Judge the ledgers and the due topic, without the timers that a cancel has, or may have, kept back."""
         conductor.observe()
+        kept_back = set() if cancels is None else cancels.meant - conductor.handled
+        sent = {timer_id: one for timer_id, one in load.sent.items() if timer_id not in kept_back}
         hops = (event for event in conductor.events if isinstance(event, Hop))
-        return judge(load.sent, conductor.events, count_copies(self.client, self.plan, hops, load.sends()))
+        return judge(sent, conductor.events, count_copies(self.client, self.plan, hops, load.sends()))
 
-    def shown_verdict(self, conductor: Conductor, load: Load) -> Verdict:
+    def shown_verdict(self, conductor: Conductor, load: Load, cancels: Cancels | None = None) -> Verdict:
         """Judge, and show what was done, the verdict, and where missing timers are."""
-        verdict = self.verdict(conductor, load)
+        verdict = self.verdict(conductor, load, cancels)
         self.say(conductor)
         self.say(verdict)
         if verdict.totals.lost:
@@ -162,15 +186,23 @@ class Stage:
         waiting: dict[str, int] = {}
         for spec in topology(self.plan, now_ms()).topics:
             for name in spec.parts:
-                for subscription, one in self.admin.topics.stats(name).subscriptions.items():
+                for subscription, one in self.admin.topics.stats(name, precise_backlog=True).subscriptions.items():
                     if one.backlog and subscription != AUDIT:
                         waiting[f"{name.rsplit('/', 1)[1]} {subscription}"] = one.backlog
         return waiting
 
-    def _common(self) -> dict[str, Any]:
-        return {"service_url": self.broker.service_url, "plan": str(self.plan_file), "ledger": ""}
+    def _job(self, role: Role, name: str, **job: Any) -> Post:
+        whole = Job(
+            role=role, name=name, service_url=self.broker.service_url, plan=str(self.plan_file), ledger="", **job
+        )
 
-    def _post(self, job: Job) -> Post:
-        post = Post(job, self._folder)
+        def command(ledger: Path, fuse: Fuse | None, **changes: Any) -> Sequence[str]:
+            return replace(whole, ledger=str(ledger), fuse=fuse, **changes).arguments()
+
+        return self.post(name, command)
+
+    def post(self, name: str, command: Callable[..., Sequence[str]]) -> Post:
+        """Make a post for any command, which is closed with the stage."""
+        post = Post(name, command, self._folder)
         self._stack.callback(post.close)
         return post

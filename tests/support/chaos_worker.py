@@ -23,14 +23,16 @@ from typing import Any, Literal
 
 import pulsar
 
-from tests.support.chaos_client import WatchedClient
-from tests.support.chaos_ledger import Ledger, ready_file
+from tests.support.chaos_client import Stalled, traced
+from tests.support.chaos_ledger import Acknowledged, Beat, Dying, Handled, Hop, Ledger, Ready, ready_file
+from tests.support.through import AroundAcks, BeforeSends, ThroughClient
 from tests.support.wrong_cuts import CutRules, break_rules
 from tests.support.wrong_hops import WRONG_GROUPS, HopClient, RulesName, WallClock
 from timewheel.broker.admin import AdminClient
 from timewheel.cli.app import main as command
 from timewheel.client.positions import Position
 from timewheel.consumers import DelayedConsumer, DelayedMessage
+from timewheel.core.envelope import Envelope
 from timewheel.core.grouping import default_linger_ms
 from timewheel.core.plan import Plan
 from timewheel.provision import FormerTopics
@@ -89,6 +91,7 @@ class Job:
             each other, so that each life of a relay cuts its groups elsewhere.
         admin_url: Lets a relay list topics, as every service can; empty: the relay cannot list topics.
         stalled: Sends to topics with this text in their names stay in the client, as while such a topic is unloaded.
+        options: Further options of a service's command.
     """
 
     role: Role
@@ -104,6 +107,7 @@ class Job:
     group: int = 0
     stalled: str | None = None
     admin_url: str = ""
+    options: tuple[str, ...] = ()
 
     def arguments(self) -> list[str]:
         return [sys.executable, "-m", "tests.support.chaos_worker", json.dumps(asdict(self))]
@@ -133,7 +137,7 @@ class _Burning:
             if self._passes[point] != fuse.passes:
                 return
         time.sleep(fuse.linger_ms / 1000)
-        self._ledger.dying(point, fuse.passes)
+        self._ledger.record(Dying, point, fuse.passes)
         os.kill(os.getpid(), signal.SIGKILL)
 
 
@@ -155,7 +159,7 @@ def _relay(job: Job, client: Any, plan: Plan, burning: _Burning, ledger: Ledger)
             former_topic_drainer.LOOK_MS = LOOK_MS
             look = FormerTopics(stack.enter_context(AdminClient(job.admin_url)), plan)
         stack.enter_context(Relay(hopping, plan, relay_id=job.name, hop_linger_ms=linger_ms, former_topics=look))
-        ledger.ready()
+        ledger.record(Ready)
         ended.wait()
 
 
@@ -165,6 +169,7 @@ def _serve(job: Job, watch: Callable[[Any], Any]) -> None:
     sys.argv[1:] = [
         "relay", "run", job.plan, "--service-url", job.service_url, "--admin-url", job.admin_url,
         "--relay-id", job.name, "--ready-file", str(ready_file(Path(job.ledger))),
+        *job.options,
     ]  # fmt: skip
     command()
 
@@ -177,7 +182,7 @@ def _beat(client: Any, plan: Plan, ledger: Ledger, ended: threading.Event) -> No
     """
     while not ended.wait(BEAT_S):
         client.get_topic_partitions(plan.due_topic)
-        ledger.beat()
+        ledger.record(Beat)
 
 
 def _consume(job: Job, client: Any, plan: Plan, burning: _Burning, ledger: Ledger) -> None:
@@ -188,12 +193,12 @@ def _consume(job: Job, client: Any, plan: Plan, burning: _Burning, ledger: Ledge
         assert message.generation is not None
         due_ms = round(message.due_at.timestamp() * 1000)
         position = Position.of(message.message_id())
-        ledger.handled(message.timer_id, message.generation, position, message.hops, due_ms)
+        ledger.record(Handled, message.timer_id, message.generation, position, message.hops, due_ms)
         burning("between_handled_and_ack")
 
     with DelayedConsumer(client, plan, job.subscription, relay=job.embedded) as consumer:
         signal.signal(signal.SIGTERM, lambda *_: consumer.stop())
-        ledger.ready()
+        ledger.record(Ready)
         ended = threading.Event()
         heart = threading.Thread(target=_beat, args=(client, plan, ledger, ended), name="heart", daemon=True)
         heart.start()
@@ -204,37 +209,43 @@ def _consume(job: Job, client: Any, plan: Plan, burning: _Burning, ledger: Ledge
             heart.join()
 
 
+def _watched(job: Job, client: Any, burning: _Burning, ledger: Ledger) -> ThroughClient:
+    """Return a client that records hops and business acknowledgements, and can hold back sends."""
+
+    def acknowledged(message: Any) -> None:
+        ledger.record(Acknowledged, Position.of(message.message_id()))
+        burning("after_ack")
+
+    def consumer(made: Any, _: Any, subscription: str) -> Any:
+        ours = subscription == job.subscription
+        return AroundAcks(made, lambda _: None, acknowledged) if ours else made
+
+    def producer(made: Any, topic: str, name: str) -> Any:
+        def hopping(options: dict[str, Any]) -> None:
+            envelope = Envelope.read(options["properties"])
+            if envelope is not None:
+                sequence_id = options.get("sequence_id") or 0
+                ledger.record(Hop, envelope.timer_id, envelope.hops, name if sequence_id else "", sequence_id)
+
+        recording = BeforeSends(made, hopping)
+        return Stalled(recording) if job.stalled is not None and job.stalled in topic else recording
+
+    watched = ThroughClient(client, consumer=consumer, producer=producer)
+    return traced(watched, Path(job.ledger).with_suffix(".trace")) if os.environ.get(TRACE_VARIABLE) else watched
+
+
 def main() -> None:
     job = Job.read(sys.argv[1])
     ledger = Ledger(Path(job.ledger))
     burning = _Burning(job.fuse, ledger)
-
-    def acknowledged(message: Any) -> None:
-        ledger.acknowledged(Position.of(message.message_id()))
-        burning("after_ack")
-
-    def watch(client: Any) -> WatchedClient:
-        return WatchedClient(
-            client,
-            ledger=ledger,
-            subscription=job.subscription,
-            stalled=job.stalled,
-            trace=Path(job.ledger).with_suffix(".trace") if os.environ.get(TRACE_VARIABLE) else None,
-            acknowledged=acknowledged,
-        )
-
     if job.role == "service":
-        _serve(job, watch)
+        _serve(job, lambda client: _watched(job, client, burning, ledger))
         return
     quiet = pulsar.ConsoleLogger(pulsar.LoggerLevel.Error)
     client = pulsar.Client(job.service_url, logger=quiet, operation_timeout_seconds=10)
-    watched = watch(client)
     break_rules(job.cut_rules)
-    plan = Plan.load(job.plan)
-    if job.role == "relay":
-        _relay(job, watched, plan, burning, ledger)
-    else:
-        _consume(job, watched, plan, burning, ledger)
+    run = _relay if job.role == "relay" else _consume
+    run(job, _watched(job, client, burning, ledger), Plan.load(job.plan), burning, ledger)
     client.close()
 
 

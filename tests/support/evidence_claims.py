@@ -49,10 +49,10 @@ _TEXT = """
 chaos/test_relay_killed.py: Relays killed, frozen, topics unloaded; tiers
 <killed>, <copies>
 two relays killed, (broker-held tiers|one ring|two rings)
-chaos/test_other_schemes_killed.py: The same; broker-held tiers, rings
+chaos/test_relay_killed.py: The same; broker-held tiers, rings
 <killed>, <copies>
 two relays killed, a due topic without partitions.*
-chaos/test_unpartitioned_killed.py: The same; an unpartitioned due topic
+chaos/test_relay_killed.py: The same; an unpartitioned due topic
 <killed>, <copies>
 the plan changed: .*
 chaos/test_plan_changed.py: Relays killed while the plan changes, in 13 ways

@@ -13,7 +13,7 @@ from typing import Any
 
 import pulsar
 
-from tests.support.through import Through
+from tests.support.through import Through, ThroughClient
 from timewheel.core.names import Names, partition_topic
 from timewheel.core.plan import Plan
 from timewheel.producers import DelayedProducer, Timer
@@ -27,16 +27,6 @@ def arguments(service_url: str, plan_file: str, older: Timer, due_ms: int) -> Se
     return [sys.executable, "-m", "tests.support.reschedule_worker", *given]
 
 
-class _Client(Through):
-    def __init__(self, inner: Any, log: str) -> None:
-        super().__init__(inner)
-        self._log = log
-
-    def create_producer(self, topic: str, **options: Any) -> Any:
-        made = self._inner.create_producer(topic, **options)
-        return _Deadly(made) if topic == self._log else made
-
-
 class _Deadly(Through):
     def send_async(self, *_: Any, **__: Any) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
@@ -46,7 +36,11 @@ def main() -> None:
     service_url, plan_file, timer_id, older_due_ms, generation, due_ms = sys.argv[1:]
     plan = Plan.load(plan_file)
     quiet = pulsar.ConsoleLogger(pulsar.LoggerLevel.Error)
-    client: Any = _Client(pulsar.Client(service_url, logger=quiet), partition_topic(Names(plan).cancellations, 0))
+    log = partition_topic(Names(plan).cancellations, 0)
+    client: Any = ThroughClient(
+        pulsar.Client(service_url, logger=quiet),
+        producer=lambda made, topic, _: _Deadly(made) if topic == log else made,
+    )
     older = Timer(timer_id, int(older_due_ms), generation=int(generation))
     DelayedProducer(client, plan).reschedule(older, NEW, deliver_at=int(due_ms))
 

@@ -3,40 +3,34 @@
 from __future__ import annotations
 
 import random
-import subprocess
 import sys
 import threading
 import time
+import uuid
 from collections import defaultdict
 from collections.abc import Callable
-from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import Any, Self
 
 import pulsar
 
-from timewheel.broker.admin.client import AdminClient
+from tests.support.chaos_conductor import Post
+from tests.support.chaos_ledger import now_ms, ready_file
+from tests.support.chaos_stage import BUSINESS, Stage
 from timewheel.client.positions import EntryPosition
 from timewheel.core.envelope import ID_PROPERTY, NUDGE_PROPERTY
 from timewheel.core.ids import native_id
 from timewheel.core.names import Names, parts_of
-from timewheel.core.plan import Plan
-from timewheel.core.planfile import save_plan
-from timewheel.provision.provisioning import ensure
+from timewheel.core.plan import Plan, Scheme
 from timewheel.shadow.desired_state import State, desired_for
-from timewheel.testing import LocalPulsar, eventually
+from timewheel.testing import Broker, eventually
 
 EARLY_MS = 1_050
 """A broker delivers early by at most a tick."""
 
 UNDER_WAY_MS = 1_000
 """Clients batch acknowledgements before they send them."""
-
-
-def now_ms() -> int:
-    return time.time_ns() // 1_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,55 +88,34 @@ class Verdict:
         }
 
 
-class Mover:
-    """A shadow process.
-
-    Args:
-        command: The command without the option for the ready file.
-    """
-
-    def __init__(self, command: list[str], ready_file: Path, log: Path) -> None:
-        self._command = [*command, "--ready-file", str(ready_file)]
-        self._ready_file = ready_file
-        self._log = log
-        self.process: subprocess.Popen[bytes] | None = None
-
-    @property
-    def is_ready(self) -> bool:
-        return self._ready_file.exists()
-
-    def start(self) -> None:
-        with self._log.open("ab") as log:
-            self.process = subprocess.Popen(self._command, stdout=log, stderr=log)
-
-    def kill(self) -> None:
-        assert self.process is not None
-        self.process.kill()
-        self.process.wait()
-        self._ready_file.unlink(missing_ok=True)
-
-    def close(self) -> None:
-        if self.process is not None and self.process.poll() is None:
-            self.process.kill()
-            self.process.wait()
+def shadow_plan(guard_ms: int, scheme: Scheme, **plan: Any) -> Plan:
+    """Return a plan of a fresh topic with an intake."""
+    given = {"partitions": 1, "max_delay_ms": 600_000, "intake": True, **plan}
+    return Plan(
+        due_topic=f"persistent://public/default/shadowed-{uuid.uuid4().hex[:8]}",
+        subscriptions=(BUSINESS,),
+        scheme=scheme,
+        guard_ms=guard_ms,
+        relay="service",
+        readers="any",
+        **given,
+    )
 
 
-class ShadowPlay:
+class ShadowPlay(Stage):
     """Use it as a context manager.
 
     Args:
         plan: The plan; without an intake, it is a baseline without a shadow.
+        given: As for a stage.
         module: Module to run as ``python -m``; a control runs another module.
     """
 
-    def __init__(
-        self, broker: LocalPulsar, plan: Plan, folder: Path, seed: int, *, module: tuple[str, ...] = ("timewheel",)
-    ) -> None:
-        self.broker, self.plan, self.folder = broker, plan, folder
-        self.rng = random.Random(seed)
+    def __init__(self, broker: Broker, plan: Plan, *given: Any, module: tuple[str, ...] = ("timewheel",)) -> None:
+        super().__init__(broker, plan, *given)
+        self.rng = random.Random(self.seed)
         self.names = Names(plan)
         self._module = module
-        self._stack = ExitStack()
         self._stopping = False
         self._sending = False
         self._lock = threading.Lock()
@@ -158,41 +131,30 @@ class ShadowPlay:
         self.unloaded_ms = 0
         self.nudges = 0
         self._threads: list[threading.Thread] = []
-        self.movers: list[Mover] = []
+        self.movers: list[Post] = []
 
     def __enter__(self) -> Self:
-        self.admin = self._stack.enter_context(AdminClient(self.broker.admin_url, retry_for_s=60))
-        ensure(self.admin, self.plan, now_ms=now_ms())
+        super().__enter__()
         if self.plan.intake:
             self.desired(State.SHADOWING)
-        self.plan_file = self.folder / "plan.toml"
-        save_plan(self.plan, self.plan_file)
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def close(self) -> None:
         self._stopping = True
         for thread in self._threads:
             thread.join()
-        for mover in self.movers:
-            mover.close()
-        self._stack.close()
-
-    def client(self) -> Any:
-        quiet = pulsar.ConsoleLogger(pulsar.LoggerLevel.Error)
-        client = pulsar.Client(self.broker.service_url, logger=quiet, operation_timeout_seconds=60)
-        self._stack.callback(client.close)
-        return client
+        super().close()
 
     def desired(self, state: State) -> None:
         """Store the desired state on the broker, as the commands do."""
         desired_for(self.admin, self.plan, state, now_ms=now_ms())
 
-    def mover(self, name: str, *options: str) -> Mover:
+    def mover(self, name: str, *options: str) -> Post:
         """Start a shadow process, with further options of the command."""
-        command = [sys.executable, "-m", *self._module, "shadow", "run", str(self.plan_file)]
-        command += ["--service-url", self.broker.service_url, "--admin-url", self.broker.admin_url]
-        command += ["--relay-id", name, "--log-format", "json", "--journal-hold", "90s", *options]
-        mover = Mover(command, self.folder / f"{name}.ready", self.folder / f"{name}.log")
+        line = [sys.executable, "-m", *self._module, "shadow", "run", str(self.plan_file)]
+        line += ["--service-url", self.broker.service_url, "--admin-url", self.broker.admin_url]
+        line += ["--relay-id", name, "--log-format", "json", "--journal-hold", "90s", *options]
+        mover = self.post(name, lambda ledger, _: [*line, "--ready-file", str(ready_file(ledger))])
         self.movers.append(mover)
         mover.start()
         return mover
@@ -202,7 +164,7 @@ class ShadowPlay:
     def consume(self) -> None:
         """Start a Shared consumer."""
         kind = pulsar.ConsumerType.Shared
-        consumer = self.client().subscribe(self.plan.due_topic, self.plan.subscriptions[0], consumer_type=kind)
+        consumer = self.new_client().subscribe(self.plan.due_topic, self.plan.subscriptions[0], consumer_type=kind)
 
         def run() -> None:
             while not self._stopping:
@@ -229,7 +191,7 @@ class ShadowPlay:
 
     def send(self, traffic: PlainTraffic) -> None:
         """Start a plain producer, which sends until `send_no_more`."""
-        producer = self.client().create_producer(
+        producer = self.new_client().create_producer(
             self.plan.due_topic, block_if_queue_full=True, send_timeout_millis=120_000
         )
         self._sending = True
@@ -319,12 +281,6 @@ class ShadowPlay:
         self.unloaded_ms = now_ms()
         self.admin.topics.unload(self.rng.choice([self.plan.due_topic, self.names.intake, self.names.journal]))
 
-    def kill_broker(self, *, away_s: float) -> None:
-        """Kill the broker with -9, and start it again after a while."""
-        self.broker.kill()
-        time.sleep(away_s)
-        self.broker.start()
-
     # The end
 
     @property
@@ -339,7 +295,8 @@ class ShadowPlay:
         while self.pending and time.monotonic() < deadline:
             time.sleep(0.2)
 
-    def verdict(self) -> Verdict:
+    def verdict_of_clients(self) -> Verdict:
+        """Count what the plain clients saw."""
         with self._lock:
             lateness = sorted(self.lateness_ms.values())
             places = {number: list(found) for number, found in self.places.items()}

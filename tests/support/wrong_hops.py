@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable
 from typing import Any, Literal
 
-from tests.support.through import Through
+from tests.support.through import AroundAcks, BeforeSends, ThroughClient
 from timewheel.client.dead_letters import DEAD_REASON
 from timewheel.core.envelope import TIMER_PROPERTY, Envelope
 from timewheel.core.names import RELAY_SUBSCRIPTION
@@ -85,28 +85,34 @@ WRONG_GROUPS: dict[RulesName, type[HopBatch]] = {
 }
 
 
-class HopClient(Through):
+class HopClient(ThroughClient):
     """The client of a relay."""
 
     def __init__(self, inner: Any, passing: Callable[[RelayPoint], None], rules: RulesName = "right") -> None:
-        super().__init__(inner)
+        super().__init__(inner, consumer=self._relay_consumer, producer=self._hop_producer)
         self._passing = passing
-        self._rules = rules
+        self._acknowledges_first = rules == "acknowledge first"
         # A session receives and sends in one thread.
         self._here = threading.local()
 
-    def subscribe(self, topic: Any, subscription_name: str, **options: Any) -> Any:
-        consumer = self._inner.subscribe(topic, subscription_name, **options)
-        return _Consumer(consumer, self._passing, self._here) if subscription_name == RELAY_SUBSCRIPTION else consumer
+    def _relay_consumer(self, consumer: Any, _: Any, subscription: str) -> Any:
+        return _Consumer(consumer, self._passing, self._here) if subscription == RELAY_SUBSCRIPTION else consumer
 
-    def create_producer(self, topic: str, **options: Any) -> Any:
-        acknowledges_first = self._here if self._rules == "acknowledge first" else None
-        return _Producer(self._inner.create_producer(topic, **options), self._passing, acknowledges_first)
+    def _hop_producer(self, producer: Any, *_: str) -> Any:
+        return BeforeSends(producer, self._before_send)
+
+    def _before_send(self, options: dict[str, Any]) -> None:
+        properties = options["properties"]
+        if TIMER_PROPERTY in properties and DEAD_REASON not in properties:
+            if self._acknowledges_first:
+                acknowledge, message = self._here.acknowledge
+                acknowledge(message)
+            self._passing("before_forward")
 
 
-class _Consumer(Through):
+class _Consumer(AroundAcks):
     def __init__(self, inner: Any, passing: Callable[[RelayPoint], None], here: threading.local) -> None:
-        super().__init__(inner)
+        super().__init__(inner, lambda _: passing("between_publish_confirmed_and_ack"), lambda _: passing("after_ack"))
         self._passing = passing
         self._here = here
         self._taken_over = False
@@ -118,31 +124,3 @@ class _Consumer(Through):
             self._taken_over = True
             self._passing("at_takeover")
         return message
-
-    def acknowledge(self, receipt: Any) -> None:
-        self._passing("between_publish_confirmed_and_ack")
-        self._inner.acknowledge(receipt)
-        self._passing("after_ack")
-
-    def acknowledge_cumulative(self, receipt: Any) -> None:
-        self._passing("between_publish_confirmed_and_ack")
-        self._inner.acknowledge_cumulative(receipt)
-        self._passing("after_ack")
-
-
-class _Producer(Through):
-    def __init__(
-        self, inner: Any, passing: Callable[[RelayPoint], None], acknowledges_first: threading.local | None
-    ) -> None:
-        super().__init__(inner)
-        self._passing = passing
-        self._acknowledges_first = acknowledges_first
-
-    def send_async(self, content: Any, callback: Any, **options: Any) -> None:
-        properties = options["properties"]
-        if TIMER_PROPERTY in properties and DEAD_REASON not in properties:
-            if self._acknowledges_first is not None:
-                acknowledge, message = self._acknowledges_first.acknowledge
-                acknowledge(message)
-            self._passing("before_forward")
-        self._inner.send_async(content, callback, **options)
