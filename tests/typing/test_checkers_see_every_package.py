@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shutil
 import sys
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -82,6 +83,28 @@ def test_each_import_rule_finds_each_forbidden_import(tree: Path, contract: dict
     told = " ".join(out.split())  # long names are broken over two lines
 
     assert {line for line in expected if line in told} == expected
+
+
+@pytest.mark.parametrize("contract", _contracts("layers"), ids=lambda contract: str(contract["id"]))
+def test_each_layer_that_knows_the_one_above_is_found(tree: Path, contract: dict[str, list[str]]) -> None:
+    (container,) = contract["containers"]
+    folder = tree / package_folders()[container]
+    layers = [layer.split(" | ") for layer in contract["layers"]]
+    for name in (name for layer in layers for name in layer if not (folder / name).is_dir()):
+        (folder / f"{name}.py").touch()
+    upward: set[str] = set()
+    for above, below in pairwise(layers):
+        for name in below:
+            is_package = (folder / name).is_dir()
+            seeded = folder / name / "seeded.py" if is_package else folder / f"{name}.py"
+            seeded.write_text(f"import {container}.{above[0]}\n")
+            importer = f"{container}.{name}" + ".seeded" * is_package
+            upward.add(f"{importer} -> {container}.{above[0]} ")
+    out = _run(tree, "lint-imports", "--contract", str(contract["id"]), "--no-cache")
+
+    told = " ".join(out.split())  # as above
+
+    assert {line for line in upward if line in told} == upward
 
 
 def test_every_other_contract_names_all_parts_of_its_folder() -> None:
