@@ -164,9 +164,7 @@ class Subscribing:
 def missing_topic(topic: str) -> TopologyError:
     """Return the error for a topic that should have been provisioned."""
     return TopologyError(
-        topic,
-        "does not exist as a partitioned topic",
-        "run `timewheel topics ensure PLAN` before the first send",
+        topic, "does not exist as a partitioned topic", "run `timewheel topics ensure PLAN` before the first send"
     )
 
 
@@ -177,12 +175,7 @@ class SingleSource:
     """
 
     def __init__(
-        self,
-        subscribing: Subscribing,
-        topics: tuple[str, ...],
-        clock: Clock,
-        hooks: Hooks,
-        read: Reading = arrival_of,
+        self, subscribing: Subscribing, topics: tuple[str, ...], clock: Clock, hooks: Hooks, read: Reading = arrival_of
     ) -> None:
         self._read = read
         self._subscribing = subscribing

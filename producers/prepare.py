@@ -18,13 +18,7 @@ from timewheel.core.envelope import (
     Life,
     unit_mistake,
 )
-from timewheel.core.errors import (
-    BadArgument,
-    BadDueTime,
-    BadTimerId,
-    PayloadTooLarge,
-    ReservedProperty,
-)
+from timewheel.core.errors import BadArgument, BadDueTime, BadTimerId, PayloadTooLarge, ReservedProperty
 from timewheel.core.limits import OutOfOrder
 from timewheel.core.names import partition_for_key
 from timewheel.core.plan import DelayTooLong, Plan

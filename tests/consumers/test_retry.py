@@ -55,10 +55,7 @@ def test_it_is_tried_so_often_and_then_parked() -> None:
             RetryLater(31 * 86_400 * SECOND, "closed"),
             Parked("its back-off is 31d, and the plan's max_delay is 30d", "closed"),
         ),
-        (
-            RetryLater(-SECOND),
-            Parked(f"its back-off is {-SECOND!r}, which is no duration from 0"),
-        ),
+        (RetryLater(-SECOND), Parked(f"its back-off is {-SECOND!r}, which is no duration from 0")),
     ],
 )
 def test_handlers_say_themselves_what_they_want(error: Exception, expected: Redirect) -> None:

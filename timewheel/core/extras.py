@@ -27,12 +27,7 @@ EXTRAS: Final[Mapping[str, Mapping[str, str]]] = {
     },
     "metrics": {"prometheus_client": "prometheus-client>=0.20"},
     "otel": {"opentelemetry": "opentelemetry-api"},
-    "planner": {
-        "numpy": "numpy>=2",
-        "pandas": "pandas>=2.2,<3",
-        "pyarrow": "pyarrow>=15",
-        "pyspark": "pyspark>=4.1",
-    },
+    "planner": {"numpy": "numpy>=2", "pandas": "pandas>=2.2,<3", "pyarrow": "pyarrow>=15", "pyspark": "pyspark>=4.1"},
     "redis": {"redis": "redis>=5"},
     "report": {"altair": "altair>=6", "jinja2": "jinja2>=3.1", "vl_convert": "vl-convert-python>=1.9"},
 }
@@ -105,9 +100,7 @@ def _modules_of(extras: Iterable[str]) -> Mapping[str, str]:
 
 
 def names_on_first_use(
-    package: str,
-    module_of: Mapping[str, str],
-    missing: Callable[[str], Exception | None] = lambda _: None,
+    package: str, module_of: Mapping[str, str], missing: Callable[[str], Exception | None] = lambda _: None
 ) -> Callable[[str], object]:
     """Return a ``__getattr__`` for a package whose names are loaded on first use.
 

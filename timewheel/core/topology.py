@@ -337,10 +337,7 @@ def holding_topic(plan: Plan, name: str) -> HoldingTopic | None:
             return HoldingTopic(name=name, step=step, slot=0, by_broker=tier.by_broker)
         if (slot := SlotTopic.parse(prefix, name)) is not None:
             step = Step(
-                kind="slot",
-                slot_ms=slot.slot_ms,
-                slots=slot.slots,
-                headstart_ms=min(plan.guard_ms, slot.slot_ms),
+                kind="slot", slot_ms=slot.slot_ms, slots=slot.slots, headstart_ms=min(plan.guard_ms, slot.slot_ms)
             )
             return HoldingTopic(name=name, step=step, slot=slot.slot, by_broker=False)
     return None
