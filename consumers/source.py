@@ -205,10 +205,8 @@ class SingleSource:
             self._subscribed.consumer.close()
 
 
-MAX_QUEUED = 256
-"""Messages between the reading threads and the receiving thread; the client's own queues hold the rest."""
-READ_SLICE_MS = 250
-"""Time that a read waits in the client, and so the longest time that closing takes."""
+MAX_QUEUED = 256  # messages between the reading threads and the receiving thread; the client's own queues hold the rest
+READ_SLICE_MS = 250  # time that a read waits in the client, and so the longest time that closing takes
 NOT_OPENED_RETRY_MS = 1_000
 JOIN_TIMEOUT_MS = 5_000
 

@@ -55,18 +55,15 @@ from .pool import CLOSED, PooledProducer, ProducerOptions, ProducerPool, room_fo
 from .prepare import DEFAULT_MAX_MESSAGE_BYTES, Outgoing, prepare
 from .timer import SendOptions, Timer, unknown_option
 
-DEFAULT_MAX_PENDING = 1_000
-"""Limit on pending sends, over all topics; pulsar-client's own default for one producer."""
+DEFAULT_MAX_PENDING = 1_000  # limit on pending sends, over all topics; pulsar-client's own default for one producer
 IDLE_MS = 4 * HOUR_MS
 """A producer that was not used for one to two of these periods is closed. The period is long, since each reopening uses
 up one of the names that a broker remembers of a topic (broker-facts: forgotten-names)."""
 CALENDAR_IDLE_MS = 30_000
 """Shorter period in a calendar: a passed topic cannot be removed while a producer is connected to it
 (broker-facts: removing-a-topic), and no names of producers are remembered for calendar topics."""
-CLOSE_TIMEOUT_S = 30.0
-"""Time for which `DelayedProducer.close` waits for outcomes: the client's own send time-out."""
-CLOSE_GRACE_MS = 1_000
-"""Further time for producers to close and for the last callbacks to run."""
+CLOSE_TIMEOUT_S = 30.0  # time for which `DelayedProducer.close` waits for outcomes: the client's own send time-out
+CLOSE_GRACE_MS = 1_000  # further time for producers to close and for the last callbacks to run
 MAX_ATTEMPTS = 4
 """Limit on sends of a timer on changing routes. A calendar's route changes once per interval, a slot's once: more than
 two sends happen only if intervals are shorter than sends."""

@@ -13,8 +13,7 @@ from timewheel.core.plan import Cancel, Plan
 from .prepare import Outgoing
 from .timer import SendOptions, Timer
 
-MAX_ATTEMPTS = 4
-"""Limit on sends of a cancellation; each further send follows a producer that was found closed."""
+MAX_ATTEMPTS = 4  # limit on sends of a cancellation; each further send follows a producer that was found closed
 
 
 def cancellation_of_timer(plan: Plan, timer: Timer | str, stamp: int, now_ms: int) -> Cancellation:

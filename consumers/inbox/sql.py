@@ -182,5 +182,4 @@ def _mark_of(connection: Any) -> str:
     return mark
 
 
-_IDLE = 0
-"""libpq's status of a connection that is not in a transaction."""
+_IDLE = 0  # libpq's status of a connection that is not in a transaction

@@ -32,26 +32,21 @@ from timewheel.events import (
     ManyCancellations,
 )
 
-PACK_PROPERTY = "tw-pack"
-"""Marks a message written by a compactor: cancellations that stood in the log before."""
+PACK_PROPERTY = "tw-pack"  # marks a message written by a compactor: cancellations that stood in the log before
 LOOK_EVERY_MS = 1_000
 """Interval at which the log is read without a question: known cancellations need no question, and relays ask none."""
-READ_TIMEOUT_MS = 1_000
-"""Wait for a message that the broker reports as available."""
-MAX_SILENT = 3
-"""Timed-out waits for one message after which reading has failed."""
+READ_TIMEOUT_MS = 1_000  # wait for a message that the broker reports as available
+MAX_SILENT = 3  # timed-out waits for one message after which reading has failed
 PROBE_SILENT = 2
 """Timed-out waits after which an empty message is written. Once it arrives, all earlier messages have arrived that the
 client does not hide (broker-facts: cancellation-log)."""
 PROBE_TIMEOUT_MS = 5_000
-LAST_INDEX = (1 << 31) - 1
-"""Index behind all messages of a batch."""
+LAST_INDEX = (1 << 31) - 1  # index behind all messages of a batch
 RETRY_MS = 200
 REOPEN_AFTER = 5
 """Failures in a row after which the reader is opened anew; the client's own reader mostly recovers by itself."""
 FORGET_EVERY_MS = 60_000
-QUEUED = 50
-"""Messages that the client reads ahead; packs take half a megabyte each."""
+QUEUED = 50  # messages that the client reads ahead; packs take half a megabyte each
 MANY_SHARE = 0.8
 JOIN_TIMEOUT_MS = 5_000
 

@@ -19,8 +19,7 @@ from timewheel.core.errors import ClientMisuse
 
 T = TypeVar("T")
 
-EXIT_MS = 3_000
-"""Time for work in progress in objects that were left open, when the interpreter ends."""
+EXIT_MS = 3_000  # time for work in progress in objects that were left open, when the interpreter ends
 PATCHED = ("threading", "thread", "queue")
 """Modules on which timewheel's threads are built, by gevent's and eventlet's names."""
 PATCHERS = (

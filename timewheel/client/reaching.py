@@ -12,8 +12,7 @@ from timewheel.core.errors import TimewheelError, TopologyError
 from timewheel.core.escapes import pulsar_admin
 from timewheel.core.names import Names, partition_of
 
-LOOKUP = "a lookup"
-"""The first call of every role."""
+LOOKUP = "a lookup"  # the first call of every role
 
 
 class BrokerUnreachable(TimewheelError, pulsar.Timeout, pulsar.ConnectError, ConnectionError):  # type: ignore[misc]  # pulsar ships no types

@@ -26,8 +26,7 @@ from timewheel.core.envelope import (
 from timewheel.core.errors import CancellationUnreadable
 from timewheel.core.rng import Random
 
-PACK_BYTES = 512 * 1024
-"""Size limit of one message of the log; a broker takes ten times that by default."""
+PACK_BYTES = 512 * 1024  # size limit of one message of the log; a broker takes ten times that by default
 MAX_REFUSED = 100
 """Limit on unreadable lines of a message. The rest of the message is skipped, since each line costs an attempt of its
 own."""
@@ -199,8 +198,7 @@ MAX_LIVE = 1_000_000
 """Cancellations that a process is designed for, about 250 MB. A full table refuses new names and reports the refusal. A
 group takes one entry, however many timers it has."""
 
-BUCKET_MS = 10 * MINUTE_MS
-"""Precision with which cancellations are forgotten; never too early."""
+BUCKET_MS = 10 * MINUTE_MS  # precision with which cancellations are forgotten; never too early
 
 
 class CancellationTable:

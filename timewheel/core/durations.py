@@ -14,8 +14,7 @@ MINUTE_MS = 60 * SECOND_MS
 HOUR_MS = 60 * MINUTE_MS
 DAY_MS = 24 * HOUR_MS
 
-MAX_DURATION_MS = 10 * 365 * DAY_MS
-"""Ten years: longer than any ledger should be pinned, and far from every overflow."""
+MAX_DURATION_MS = 10 * 365 * DAY_MS  # ten years: longer than any ledger should be pinned, and far from every overflow
 
 ROUND_MS = (
     *(seconds * SECOND_MS for seconds in (1, 2, 5, 10, 15, 30)),

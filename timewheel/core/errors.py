@@ -11,8 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from typing import Any
 
-_SHOWN_CHARS = 200
-"""Characters of a caller's value in a message; the attribute holds the whole value."""
+_SHOWN_CHARS = 200  # characters of a caller's value in a message; the attribute holds the whole value
 
 
 def _shown(value: object) -> str:

@@ -17,17 +17,11 @@ _GENERATED = re.compile(r"([0-9a-f]{12})-([0-9a-f]{16})-([0-9a-f]{8,})", re.ASCI
 
 
 class GeneratedId(NamedTuple):
-    """Fields of a generated timer id.
+    """Fields of a generated timer id."""
 
-    Args:
-        sent_ms: Send time of the timer, UTC milliseconds.
-        producer: Tag of the process that sent the timer.
-        number: Number of the id among the producer's generated ids, from 0.
-    """
-
-    sent_ms: int
-    producer: str
-    number: int
+    sent_ms: int  # send time of the timer, UTC milliseconds
+    producer: str  # tag of the process that sent the timer
+    number: int  # number of the id among the producer's generated ids, from 0
 
     @classmethod
     def parse(cls, timer_id: str) -> GeneratedId | None:

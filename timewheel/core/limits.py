@@ -24,8 +24,7 @@ HELD_SHARE = 2
 for messages that handlers are working on. At the broker's limit no message is delivered any more, not even a due one
 (broker-facts: bounded-local-hold)."""
 
-EARLY_TICKS = 2
-"""Ticks by which a broker may deliver early: one by its tick, and newer brokers trim up to 511 ms."""
+EARLY_TICKS = 2  # ticks by which a broker may deliver early: one by its tick, and newer brokers trim up to 511 ms
 
 
 def out_of_order_ms(plan: Plan) -> int:

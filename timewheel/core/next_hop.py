@@ -18,39 +18,27 @@ from timewheel.core.steps import Step
 
 
 class Hop(NamedTuple):
-    """A timer moves on: publish its next copy.
+    """A timer moves on: publish its next copy."""
 
-    Args:
-        topic: Destination, without a partition suffix; the partition stays the same.
-        deliver_at_ms: Delivery time to request from the broker, UTC milliseconds; 0: at once.
-        envelope: Envelope of the next copy.
-        is_due: True if the destination is a due topic.
-        is_late: The timer takes the late lane: on its nominal way it would come after its due time
-            (broker-facts: late-lane), or hop many times without waiting (broker-facts: entered-long-ago).
-        latest_ms: Latest time at which the timer may enter a topic that a relay holds, so as not to be late; None: no
-            relay holds the destination, or the timer is already late.
-        leaves_plan: The timer goes to the due topic before its time, to leave the plan (`NextHop`).
-    """
-
-    topic: str
-    deliver_at_ms: int
-    envelope: Envelope
-    is_due: bool
+    topic: str  # destination, without a partition suffix; the partition stays the same
+    deliver_at_ms: int  # delivery time to request from the broker, UTC milliseconds; 0: at once
+    envelope: Envelope  # envelope of the next copy
+    is_due: bool  # True if the destination is a due topic
+    # the timer takes the late lane: on its nominal way it would come after its due time (broker-facts: late-lane), or
+    # hop many times without waiting (broker-facts: entered-long-ago)
     is_late: bool
+    # latest time at which the timer may enter a topic that a relay holds, so as not to be late; None: no relay holds
+    # the destination, or the timer is already late
     latest_ms: int | None = None
-    leaves_plan: bool = False
+    leaves_plan: bool = False  # the timer goes to the due topic before its time, to leave the plan (`NextHop`)
 
 
 class NotYet(NamedTuple):
-    """A timer may not leave before ``until_ms``, UTC milliseconds.
+    """A timer may not leave before ``until_ms``, UTC milliseconds."""
 
-    Args:
-        until_ms: Release time of the timer.
-        room_ms: Time after the release at which the timer may still leave for a topic that a relay holds without being
-            late; 0: it must not leave later.
-    """
-
-    until_ms: int
+    until_ms: int  # release time of the timer
+    # time after the release at which the timer may still leave for a topic that a relay holds without being late; 0: it
+    # must not leave later
     room_ms: int
 
 
@@ -73,26 +61,21 @@ class NextHop:
 
     With a `native` plan no timer waits outside the due topic, so timers that an earlier plan held leave at once. Their
     destination is the same at any time: a relay that replays the hop later meets the broker's deduplication.
-
-    Args:
-        router: The plan's router.
-        step: Step of the topic: its tier or its ring.
-        is_cancelled: Returns whether a timer is known to be cancelled or replaced; None: no timer can be. The function
-            may miss one: another relay or a consumer drops the copy later (broker-facts: cancellation-log).
-        drains_from_ms: Drain the topic: timers with a release time after this go to the due topic at once, for the
-            broker to delay. Timers with an earlier release time go by plan: a relay that has not heard of the drain
-            may have sent them on already, and on the nominal way the broker detects the repeat. None: all timers go
-            by plan.
     """
 
     __slots__ = ("_drains_from_ms", "_is_cancelled", "_max_delay_ms", "_router", "_skew_ms", "_step")
 
     def __init__(
         self,
-        router: Router,
-        step: Step,
+        router: Router,  # the plan's router
+        step: Step,  # step of the topic: its tier or its ring
+        # returns whether a timer is known to be cancelled or replaced; None: no timer can be. The function may miss
+        # one: another relay or a consumer drops the copy later (broker-facts: cancellation-log).
         is_cancelled: Callable[[Envelope], bool] | None = None,
         *,
+        # drain the topic: timers with a release time after this go to the due topic at once, for the broker to delay.
+        # Timers with an earlier release time go by plan: a relay that has not heard of the drain may have sent them on
+        # already, and on the nominal way the broker detects the repeat. None: all timers go by plan.
         drains_from_ms: int | None = None,
     ) -> None:
         self._drains_from_ms = drains_from_ms

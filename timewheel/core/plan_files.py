@@ -16,19 +16,12 @@ from timewheel.core.planfile import parse_plan, read_plan_text
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanChanges:
-    """Plans to begin and plans to end. End the removed and changed plans before beginning their replacements.
+    """Plans to begin and plans to end. End the removed and changed plans before beginning their replacements."""
 
-    Args:
-        added: Plans of due topics that had no plan.
-        removed: Plans of due topics that have no plan any more.
-        changed: Old and new plan of the same due topic.
-        unchanged: Plans that are equal before and after.
-    """
-
-    added: tuple[Plan, ...] = ()
-    removed: tuple[Plan, ...] = ()
-    changed: tuple[tuple[Plan, Plan], ...] = ()
-    unchanged: tuple[Plan, ...] = ()
+    added: tuple[Plan, ...] = ()  # plans of due topics that had no plan
+    removed: tuple[Plan, ...] = ()  # plans of due topics that have no plan any more
+    changed: tuple[tuple[Plan, Plan], ...] = ()  # old and new plan of the same due topic
+    unchanged: tuple[Plan, ...] = ()  # plans that are equal before and after
 
     @property
     def ends(self) -> tuple[Plan, ...]:
@@ -64,13 +57,9 @@ def plan_changes(old: Iterable[Plan], new: Iterable[Plan]) -> PlanChanges:
 
 @dataclass(frozen=True, slots=True)
 class PlanTexts:
-    """Content of the plan files at one moment.
+    """Content of the plan files at one moment."""
 
-    Args:
-        texts: Path and text of each file, in order.
-    """
-
-    texts: tuple[tuple[Path, str], ...]
+    texts: tuple[tuple[Path, str], ...]  # path and text of each file, in order
 
     def plans(self) -> tuple[Plan, ...]:
         return tuple(parse_plan(text, path) for path, text in self.texts)

@@ -34,15 +34,12 @@ from timewheel.core.plan import (
     WhenBlind,
 )
 
-QUOTING = "text and durations are quoted, true and false are lower case"
-"""The rule that a mended line keeps."""
-LONGEST_LINE_CHARS = 200
-"""A longer line is not repeated in an error."""
+QUOTING = "text and durations are quoted, true and false are lower case"  # the rule that a mended line keeps
+LONGEST_LINE_CHARS = 200  # a longer line is not repeated in an error
 
 _WORD = re.compile(r""""[^"]*"|'[^']*'|\#.*|[^\s,\[\]{}="'\#]++(?!\s*=)""")
 """A text in quotes, a comment, or a word that is no key."""
-_TYPED_QUOTES = "\u201c\u201d\u201e\u2018\u2019\u201a"
-"""Quotes of word processors, which TOML does not know."""
+_TYPED_QUOTES = "\u201c\u201d\u201e\u2018\u2019\u201a"  # quotes of word processors, which TOML does not know
 
 
 def line_of(error: Exception) -> int:

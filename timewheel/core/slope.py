@@ -6,23 +6,16 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-LEAST_POINTS = 3
-"""Two points always form a line, without any residual to estimate its error from."""
-CERTAIN = 2.0
-"""Standard errors by which a slope must differ from zero to count as real."""
+LEAST_POINTS = 3  # two points always form a line, without any residual to estimate its error from
+CERTAIN = 2.0  # standard errors by which a slope must differ from zero to count as real
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Slope:
-    """Slope by least squares.
+    """Slope by least squares."""
 
-    Args:
-        value: Rise of y for each unit of x.
-        error: Standard error of the slope.
-    """
-
-    value: float
-    error: float
+    value: float  # rise of y for each unit of x
+    error: float  # standard error of the slope
 
     @property
     def is_up(self) -> bool:

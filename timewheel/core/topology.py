@@ -37,26 +37,22 @@ TopicRole = Literal["due", "tier", "slot", "dead_letter", "cancellations", "retr
 class TopicSpec:
     """Specification of a topic.
 
-    Args:
-        name: Full name, without a partition suffix.
-        role: Purpose of the topic.
-        partitions: Number of partitions; 0: the topic is unpartitioned, which only a due topic may be
-            (broker-facts: failover-and-takeover).
-        subscriptions: Subscriptions that must exist, from the earliest position, before the first publish.
-        deduplication: True for the destinations of relays' hops (broker-facts: deduplicated-destinations). It is a
-            topic policy, which overrides the namespace's.
-        longest_stay_ms: Longest time that a message may wait in the topic unacknowledged if nothing fails; TTL and
-            quotas must not be shorter.
-
     Further policies are the same for all topics: messageTTL 0, size and age quota -1, deleteWhileInactive false
     (broker-facts: policies-of-topics).
     """
 
-    name: str
-    role: TopicRole
+    name: str  # full name, without a partition suffix
+    role: TopicRole  # purpose of the topic
+    # number of partitions; 0: the topic is unpartitioned, which only a due topic may be (broker-facts:
+    # failover-and-takeover)
     partitions: int
+    # subscriptions that must exist, from the earliest position, before the first publish
     subscriptions: tuple[str, ...]
+    # True for the destinations of relays' hops (broker-facts: deduplicated-destinations). It is a topic policy, which
+    # overrides the namespace's.
     deduplication: bool
+    # longest time that a message may wait in the topic unacknowledged if nothing fails; TTL and quotas must not be
+    # shorter
     longest_stay_ms: int
 
     @property
@@ -87,19 +83,12 @@ class TopicSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HoldingTopic:
-    """Holding topic with the step that decides when its timers leave.
+    """Holding topic with the step that decides when its timers leave."""
 
-    Args:
-        name: Full name, without a partition suffix.
-        step: Step of the topic: its tier or its ring.
-        slot: Index of the slot in its ring; 0 for a tier.
-        by_broker: True if the broker's delay holds the timers, False if a relay does.
-    """
-
-    name: str
-    step: Step
-    slot: int
-    by_broker: bool
+    name: str  # full name, without a partition suffix
+    step: Step  # step of the topic: its tier or its ring
+    slot: int  # index of the slot in its ring; 0 for a tier
+    by_broker: bool  # True if the broker's delay holds the timers, False if a relay does
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -205,40 +194,31 @@ def calendar_intervals(plan: Plan, now_ms: int) -> range:
     return range(now_ms // interval_ms, (now_ms + plan.max_delay_ms) // interval_ms + 2)
 
 
-_NAMED = 3
-"""Topics that a message names; the attribute has all of them."""
+_NAMED = 3  # topics that a message names; the attribute has all of them
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FormerTopic:
-    """Topic of an earlier plan, outside the present plan.
+    """Topic of an earlier plan, outside the present plan."""
 
-    Args:
-        name: Full name, without a partition suffix.
-        holding: Holding topic as a relay drains it; None: it is not a holding topic, or its name cannot be read.
-        is_due: The topic is not for relays: it was the topic of an interval, or the due topic before a calendar.
-        is_followed: The topic is a due topic, and consumers of this plan read it. The due topic before a calendar is
-            not followed if it is unpartitioned: a consumer could not distinguish it from a missing topic
-            (broker-facts: unpartitioned-topics).
-        parked_by: Subscription whose parked timers lie in the topic until an operator handles them; None: the topic
-            has no parked timers.
-        is_partitioned: The topic has partitions, like all topics that timewheel creates.
-        backlog: Unacknowledged entries, on the subscription with the most of them; a batch of timers is one entry.
-        producers: Number of connected producers: clients of the earlier plan may still send to the topic.
-        relays: Ids of the connected relays.
-        drained_by: Those of the relays whose own plan no longer names the topic: they drain it.
-    """
-
-    name: str
+    name: str  # full name, without a partition suffix
+    # holding topic as a relay drains it; None: it is not a holding topic, or its name cannot be read
     holding: HoldingTopic | None = None
+    # the topic is not for relays: it was the topic of an interval, or the due topic before a calendar
     is_due: bool = False
+    # the topic is a due topic, and consumers of this plan read it. The due topic before a calendar is not followed if
+    # it is unpartitioned: a consumer could not distinguish it from a missing topic (broker-facts:
+    # unpartitioned-topics).
     is_followed: bool = False
+    # subscription whose parked timers lie in the topic until an operator handles them; None: the topic has no parked
+    # timers
     parked_by: str | None = None
-    is_partitioned: bool = True
+    is_partitioned: bool = True  # the topic has partitions, like all topics that timewheel creates
+    # unacknowledged entries, on the subscription with the most of them; a batch of timers is one entry
     backlog: int = 0
-    producers: int = 0
-    relays: tuple[str, ...] = ()
-    drained_by: tuple[str, ...] = ()
+    producers: int = 0  # number of connected producers: clients of the earlier plan may still send to the topic
+    relays: tuple[str, ...] = ()  # ids of the connected relays
+    drained_by: tuple[str, ...] = ()  # those of the relays whose own plan no longer names the topic: they drain it
 
     @property
     def drained(self) -> bool:
