@@ -77,9 +77,8 @@ class RollingTopics:
         return now_ms // self._interval_ms
 
     def missing(self, interval: int, now_ms: int) -> bool:
-        """Record that an interval of `Changes.open` has no topic; True: for good, else it is looked up again.
-
-        Topics in the past are neither provisioned nor sent to.
+        """Record that an interval of `Changes.open` has no topic. True: for good, since topics in the past are neither
+        provisioned nor sent to; else it is looked up again.
         """
         passed = interval < self.current(now_ms)
         if passed:

@@ -200,10 +200,8 @@ class Send:
         return self.cancellation is not None and self.copy is None
 
     def start(self) -> None:
-        """Hand the message over to the client, through the producer in ``pooled``.
-
-        Raises:
-            Exception: The client could not take the message; it was not sent, and ``finished`` is not called.
+        """Hand the message over to the client, through the producer in ``pooled``. Any error of the client means that
+        nothing was sent, and ``finished`` is not called.
         """
         self.handed_over = True
         self._sending_thread = get_ident()
@@ -374,11 +372,8 @@ class BaseProducer:
         send.outgoing = step
 
     def _evaluate(self, send: Send) -> TimewheelError | Outgoing | None:
-        """Evaluate a finished attempt, whose producer was given back.
-
-        Returns:
-            None: the timer is stored. An error: it is not stored, or may not be. An Outgoing, also set on the send:
-            start the send again.
+        """Evaluate a finished attempt, whose producer was given back. None: the timer is stored. An error: it is not
+        stored, or may not be. An Outgoing, also set on the send: start the send again.
         """
         if send.raised is not None:
             return self._refused_by_client(send, send.raised)
@@ -434,20 +429,9 @@ class BaseProducer:
 def send_outcome(
     router: Router, outgoing: Outgoing, outcome: Outcome, cause: str, now_ms: int, *, attempts: int, stored: bool
 ) -> Outgoing | TimewheelError | None:
-    """Decide the next step when the outcome of an attempt is known. Pure.
-
-    Args:
-        router: The plan's router.
-        outgoing: The message that was sent.
-        outcome: Outcome of the attempt.
-        cause: The client's description of the outcome.
-        now_ms: UTC milliseconds.
-        attempts: Number of attempts for this timer, including this attempt.
-        stored: True if an earlier attempt was confirmed, in a slot that had been swept, or may have been.
-
-    Returns:
-        None: the timer is stored in the right topic. An Outgoing: send this message as well, under the same timer id.
-        An error: report it to the caller.
+    """Decide the next step when the outcome of the last of ``attempts`` is known. Pure. None: the timer is stored in
+    the right topic. An Outgoing: send this message as well, under the same timer id. An error: report it. ``stored``:
+    an earlier attempt was confirmed, in a slot that had been swept, or may have been.
     """
     plan = router.plan
     if outcome is Outcome.OK:

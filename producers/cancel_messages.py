@@ -110,11 +110,8 @@ def message_of(plan: Plan, cancellation: Cancellation) -> Outgoing:
 def after_cancel(
     outgoing: Outgoing, outcome: Outcome, cause: str, *, attempts: int
 ) -> Outgoing | TimewheelError | None:
-    """Decide the next step when the outcome of a cancellation's message is known.
-
-    Returns:
-        None: the cancellation is stored. An Outgoing: send it again. An error: report it to the caller; trying again is
-        always safe.
+    """Decide the next step when the outcome of a cancellation's message is known. None: it is stored. An Outgoing: send
+    it again. An error: report it to the caller; trying again is always safe.
     """
     if outcome is Outcome.OK:
         return None

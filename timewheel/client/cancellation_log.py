@@ -52,16 +52,8 @@ JOIN_TIMEOUT_MS = 5_000
 
 
 class CancellationLog:
-    """Follows a plan's log of cancellations, on a thread of its own.
-
-    Args:
-        client: The user's `pulsar.Client`.
-        plan: A plan with ``[cancel]``.
-        clock: Clock for waits, and for forgetting cancellations.
-        hooks: Called when the log cannot be read, and when it can be read again.
-
-    Attributes:
-        table: All cancellations read so far; any thread may read it.
+    """Follows the log of cancellations of a plan with ``[cancel]``, on a thread of its own. Any thread may read
+    `table`, all cancellations read so far.
     """
 
     def __init__(self, client: ClientLike, plan: Plan, clock: Clock, hooks: Hooks) -> None:
@@ -125,11 +117,8 @@ class CancellationLog:
         self._alarms.flush(at_end=True)
 
     def ask(self) -> int:
-        """Ask for all newer cancellations.
-
-        Returns:
-            Number of the question. Once `is_answered` returns True for it, `table` has every cancellation that the
-            broker had confirmed before this call.
+        """Ask for all newer cancellations, and return the question's number. Once `is_answered` is True for it, `table`
+        has every cancellation that the broker had confirmed before this call.
         """
         with self._lock:
             self._asked += 1

@@ -54,16 +54,10 @@ def in_parts(
     attempt: int,
     callback: SendCallback,
 ) -> None:
-    """Publish a message in parts: its payload, then as JSON its properties, its keys and its event time.
+    """Publish a message in parts, without batching: its payload, then as JSON its properties, keys and event time.
 
-    Args:
-        producer: Producer on the destination, without batching.
-        message: The received message.
-        properties: Properties of the message.
-        own: Properties that each part gets, in addition to those that name the timer.
-        part_property: Property that numbers the part: ``payload 1/6``.
-        attempt: Number of the attempt, from 1; parts become smaller with each attempt.
-        callback: Called with the outcome of all parts together, as the client's result and a message id.
+    Each part gets the properties ``own`` and, as ``part_property``, its number: ``payload 1/6``. Parts become smaller
+    with each attempt, counted from 1. The callback gets the outcome of all parts together.
     """
     size = max(PART_BYTES >> 2 * (attempt - 1), MIN_PART_BYTES)
     contents = {"payload": bytes(message.data()), "rest": _rest(message, properties)}

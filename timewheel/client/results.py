@@ -60,13 +60,8 @@ def is_of_message(name: str) -> bool:
 
 
 def outcome_of_result(result: Any, message_id: Any, *, handed_over: bool = True) -> Outcome:
-    """Classify the arguments of a send callback.
-
-    Args:
-        result: A `pulsar.Result`.
-        message_id: A `pulsar.MessageId`; meaningful only if the result is Ok.
-        handed_over: False if the callback ran inside the call that should have handed the message over: the client
-            refused it on the spot, so it was not written.
+    """Classify the arguments of a send callback. Not ``handed_over``: it ran inside the call that should have handed
+    the message over, so the client refused it on the spot, and it was not written.
     """
     if result.value == _OK:
         return Outcome.DROPPED if message_id.ledger_id() < 0 else Outcome.OK

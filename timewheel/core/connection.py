@@ -23,11 +23,7 @@ HIDDEN = "***"  # placeholder that is shown instead of a secret
 
 
 class Secret:
-    """Holds a secret. Only `reveal` returns it, so that every use can be found in the code.
-
-    Args:
-        text: The secret.
-    """
+    """Holds a secret. Only `reveal` returns it, so that every use can be found in the code."""
 
     __slots__ = ("_text",)
 
@@ -102,9 +98,7 @@ class OAuth2:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Connection:
     """One layer of the connection settings, or all layers together; None: the layer leaves the field open.
-
-    Raises:
-        BadConnection: The settings contradict each other, or a URL is not valid.
+    `BadConnection`: the settings contradict each other, or a URL is not valid.
     """
 
     service_url: str | None = None  # brokers: `pulsar://host:6650` or, with TLS, `pulsar+ssl://host:6651`
@@ -166,13 +160,9 @@ DEFAULTS = Connection(
 
 
 def connection_of_environment(environment: Mapping[str, str]) -> Connection:
-    """Build the layer of the variables ``PULSAR_<FIELD>``, and ``PULSAR_OAUTH2_<FIELD>`` for the fields of `OAuth2`.
-
-    Args:
-        environment: Variables by name. An empty variable counts as unset.
-
-    Raises:
-        BadConnection: `Connection` refuses the settings, or a switch is neither ``true`` nor ``false``.
+    """Build the layer of the variables ``PULSAR_<FIELD>``, and ``PULSAR_OAUTH2_<FIELD>`` for the fields of `OAuth2`. An
+    empty variable counts as unset. `BadConnection`: the settings are refused, or a switch is neither ``true`` nor
+    ``false``.
     """
 
     def variable(name: str) -> str:

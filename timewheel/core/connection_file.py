@@ -44,10 +44,8 @@ class _File(_Table):
 
 
 def load_connection(path: Path) -> Connection:
-    """Read a connection file. Relative paths in the file are relative to its folder.
-
-    Raises:
-        BadConnection: The file is unreadable, is not TOML, has an unknown key, or contradicts itself.
+    """Read a connection file; its relative paths are relative to its folder. `BadConnection`: the file is unreadable,
+    is not TOML, has an unknown key, or contradicts itself.
     """
     try:
         with path.open("rb") as file:

@@ -178,11 +178,7 @@ class Names:
                 return ()
 
     def calendar_topic(self, interval: int) -> str:
-        """Return the due topic of a calendar interval.
-
-        Args:
-            interval: Intervals since 1970 (due time // interval length).
-        """
+        """Return the due topic of a calendar interval, numbered since 1970 (due time // interval length)."""
         name = self._calendar.get(interval)
         if name is None:
             if len(self._calendar) >= _CACHED_INTERVALS:

@@ -97,12 +97,8 @@ class NextHop:
     def held(
         self, envelope: Envelope, now_ms: int, arrived_by_ms: int | None = None
     ) -> Hop | NotYet | ToDeadLetter | Drop:
-        """Decide on the timer at the head of a topic that a relay holds.
-
-        Args:
-            envelope: Envelope of the timer.
-            now_ms: UTC milliseconds.
-            arrived_by_ms: A time by which it had arrived; None: now.
+        """Decide on the timer at the head of a topic that a relay holds; it had arrived by ``arrived_by_ms`` (None:
+        now).
         """
         if (settled := self._settled(envelope)) is not None:
             return settled
@@ -148,14 +144,8 @@ class NextHop:
         return hold.release_at_ms <= now_ms and envelope.due_ms - at_ms > self._max_delay_ms
 
     def delivered(self, envelope: Envelope, now_ms: int) -> Hop | ToDeadLetter | Drop:
-        """Decide on a timer that the broker held, once it was delivered.
-
-        The nominal time decides, as in a tier that a relay holds: a delivery that is a tick early or an outage late
-        changes nothing.
-
-        Args:
-            envelope: Envelope of the timer.
-            now_ms: UTC milliseconds.
+        """Decide on a timer that the broker held, once it was delivered. The nominal time decides, as in a tier that a
+        relay holds: a delivery that is a tick early or an outage late changes nothing.
         """
         if (settled := self._settled(envelope)) is not None:
             return settled
@@ -186,12 +176,8 @@ _ENDLESS = ToDeadLetter(f"{MAX_HOPS} hops, which no plan needs")
 def again(router: Router, envelope: Envelope, now_ms: int, came_from: str) -> Hop:
     """Route a timer that came to a consumer far too early back to its due topic, with its real due time.
 
-    Args:
-        router: The plan's router.
-        envelope: Envelope of the timer.
-        now_ms: UTC milliseconds.
-        came_from: Due topic from which the timer came, without a partition suffix. In a calendar a timer that is due
-            beyond the plan's ``max_delay`` goes back to it: the timer's interval may not have a topic yet, or ever.
+    In a calendar a timer that is due beyond the plan's ``max_delay`` goes back to the topic that it ``came_from``: its
+    interval may not have a topic yet, or ever.
     """
     due = router.to_due(envelope.due_ms, now_ms, envelope.life.only_for)
     is_beyond = router.interval_ms and envelope.due_ms - now_ms > router.plan.max_delay_ms
@@ -203,19 +189,11 @@ def again(router: Router, envelope: Envelope, now_ms: int, came_from: str) -> Ho
 def retry_hop(
     router: Router, envelope: Envelope, subscription: str, due_ms: int, now_ms: int, *, stored_within_ms: int
 ) -> Hop:
-    """Route the next attempt of a timer that a subscription's handler postponed, for that subscription alone.
+    """Route the next attempt, at ``due_ms``, of a timer that a handler postponed, for its subscription alone.
 
-    Id, generation and group stay, so a cancel reaches the attempt; its hops count from 0.
-
-    Args:
-        router: The plan's router. The subscription has a topic for timers that it tries again.
-        envelope: Envelope of the failed attempt.
-        subscription: Subscription of the handler.
-        due_ms: Time of the next attempt, UTC milliseconds.
-        now_ms: UTC milliseconds.
-        stored_within_ms: Longest time that the publish may take. A timer that might reach a slot of a ring after its
-            sweep goes to the subscription's topic at once: in the slot it would wait for the next sweep
-            (broker-facts: slot-sweep).
+    Id, generation and group stay, so a cancel reaches the attempt; its hops count from 0. A timer that might reach a
+    slot of a ring after its sweep, if the publish takes ``stored_within_ms``, goes to the subscription's topic at once:
+    in the slot it would wait for the next sweep (broker-facts: slot-sweep).
     """
     life = envelope.life
     next_life = life._replace(attempt=life.attempt + 1, first_due_ms=first_wanted_ms(envelope), only_for=subscription)

@@ -66,21 +66,14 @@ class PlanTexts:
 
 
 class PlanFiles:
-    """Files and folders with plans; a folder stands for all its files ``*.toml``.
-
-    Args:
-        paths: Paths as given by the caller.
-    """
+    """Files and folders with plans; a folder stands for all its files ``*.toml``."""
 
     def __init__(self, paths: Sequence[Path]) -> None:
         self._paths = tuple(paths)
 
     def read(self) -> PlanTexts:
-        """Read the present content of all files.
-
-        Raises:
-            PlanError: A file cannot be read, or a folder has no plan, which is more likely a mistake than a wish to
-                serve no plan.
+        """Read the present content of all files. `PlanError`: a file cannot be read, or a folder has no plan, which is
+        more likely a mistake than a wish to serve no plan.
         """
         files = [file for path in self._paths for file in _files_of(path)]
         return PlanTexts(tuple((file, read_plan_text(file)) for file in files))

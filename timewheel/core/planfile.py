@@ -287,14 +287,8 @@ def dump_plan(plan: Plan) -> str:
 
 
 def edit_plan(text: str, plan: Plan) -> str:
-    """Change revision, window and tiers in the text of a plan's file; order, form and comments stay.
-
-    Args:
-        text: Text of a plan that differs from ``plan`` in nothing else.
-        plan: Plan with tiers.
-
-    Raises:
-        PlanError: The text is written in a form in which comments would be lost.
+    """Change revision, window and tiers in the text of a plan's file that differs from ``plan`` in nothing else; order,
+    form and comments stay. `PlanError`: the text is written in a form in which comments would be lost.
     """
     table: dict[str, Any] = {"revision": plan.revision, **_scheme_table(plan.scheme)["tiered"]}
     edited = text

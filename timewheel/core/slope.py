@@ -24,12 +24,7 @@ class Slope:
 
 
 def slope_of(x: Sequence[float], y: Sequence[float]) -> Slope:
-    """Fit a line by least squares.
-
-    Args:
-        x: At least `LEAST_POINTS` values, not all the same.
-        y: A value for each x.
-    """
+    """Fit a line by least squares through at least `LEAST_POINTS` points, whose x are not all the same."""
     middle, mean = sum(x) / len(x), sum(y) / len(y)
     spread = sum((own - middle) ** 2 for own in x)
     value = sum((own - middle) * (of - mean) for own, of in zip(x, y, strict=True)) / spread

@@ -103,12 +103,8 @@ class Topology:
 
 
 def topology(plan: Plan, now_ms: int, *, drains: bool = False) -> Topology:
-    """Return all topics that a plan needs at one moment.
-
-    Args:
-        plan: A valid plan.
-        now_ms: UTC milliseconds; decides only which intervals of a calendar exist.
-        drains: Holding topics of an earlier plan are to be drained: relays hop, whatever this plan's scheme is.
+    """Return all topics that a plan needs now, which decides only the intervals of a calendar. ``drains``: holding
+    topics of an earlier plan are to be drained, and relays hop, whatever this plan's scheme is.
     """
     names = Names(plan)
     hops = plan.needs_relay or drains
@@ -247,18 +243,11 @@ class UndrainedTopics(TopologyError):
 
 
 def former_topics(plan: Plan, names: Iterable[str], *, beside: Iterable[Plan] = ()) -> tuple[FormerTopic, ...]:
-    """Select the former topics from the topics in the plan's namespaces: an earlier plan of the due topic used them.
+    """Select the former topics among the topics and partitions in the plan's namespaces, by name, without backlogs.
 
-    A calendar's topics whose interval has passed are not former topics, as long as the intervals have the plan's
-    length: consumers visit these topics until they are drained.
-
-    Args:
-        plan: The plan.
-        names: Full names of topics and of partitions.
-        beside: Plans of the same due topic whose relays and consumers run beside those of this plan.
-
-    Returns:
-        Former topics, sorted by name, without their backlogs.
+    An earlier plan of the due topic used them, and none of the plans ``beside``, whose relays and consumers run beside
+    this plan's. A calendar's topics whose interval has passed are not former topics, as long as the intervals have the
+    plan's length: consumers visit these topics until they are drained.
     """
     names = tuple(names)
     plans = [plan, *(other for other in beside if other.due_topic == plan.due_topic)]
@@ -301,15 +290,9 @@ def former_topics(plan: Plan, names: Iterable[str], *, beside: Iterable[Plan] = 
 
 
 def holding_topic(plan: Plan, name: str) -> HoldingTopic | None:
-    """Read the name of a holding topic, whichever plan of the due topic made it.
-
-    Args:
-        plan: A plan of the due topic. A slot's name does not contain its head start: this plan's guard is used, the
-            head start of every ring without its own setting (broker-facts: slot-release-time).
-        name: Full name, without a partition suffix.
-
-    Returns:
-        None if the topic is not a holding topic of this due topic, or its name has an unknown form.
+    """Read the name of a holding topic, whichever plan of the due topic made it; None: it is none, or of an unknown
+    form. A slot's name does not contain its head start: this plan's guard is used, the head start of every ring without
+    its own setting (broker-facts: slot-release-time).
     """
     for prefix in Names(plan).own_prefixes:
         if (tier := TierTopic.parse(prefix, name)) is not None:
