@@ -6,8 +6,9 @@ No function here waits for an outcome; the two producers differ in how they wait
 from __future__ import annotations
 
 import threading
+from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import count
 from os import getpid, urandom
@@ -100,99 +101,70 @@ class Counters:
     A single thread calls `ended`, the thread that concludes sends; any thread may call `raised`, since errors are rare.
     """
 
-    __slots__ = ("_cut", "_errors", "_failed", "_refused", "_stored", "_unknown")
-
     def __init__(self) -> None:
-        self._stored = self._refused = self._failed = self._unknown = self._cut = 0
+        self._counts = Counter[str]()
         self._errors = threading.Lock()
 
     def ended(self, count: int, errors: Sequence[TimewheelError] = ()) -> None:
         """Count ended sends, some of them with an error."""
-        self._stored += count - len(errors)
+        self._counts["stored"] += count - len(errors)
         for error in errors:
             self.raised(error)
 
     def was_cancelled(self, *, is_cancel: bool) -> None:
         """Count a stored cancellation; a cancel ends without a timer."""
-        self._cut += 1
-        self._stored -= is_cancel
+        self._counts["cut"] += 1
+        self._counts["stored"] -= is_cancel
 
     def raised(self, error: BaseException) -> None:
         """Count a send that ended with an error in its caller; foreign errors, such as an interrupt, do not count."""
         with self._errors:
             if isinstance(error, SendRefused | CancelRefused):
-                self._refused += 1
+                self._counts["refused"] += 1
             elif isinstance(error, SendOutcomeUnknown | CancelOutcomeUnknown):
-                self._unknown += 1
+                self._counts["unknown"] += 1
             elif isinstance(error, TimewheelError):
-                self._failed += 1
+                self._counts["failed"] += 1
 
     def counts(self, pending: int) -> ProducerCounts:
-        return ProducerCounts(
-            stored=self._stored,
-            refused=self._refused,
-            failed=self._failed,
-            unknown=self._unknown,
-            pending=pending,
-            cut=self._cut,
-        )
+        return ProducerCounts(**self._counts, pending=pending)
 
 
+@dataclass(slots=True, eq=False)
 class Batch:
     """Sends that entered `InFlightLimiter` between two drains; a drain waits until its batches are empty."""
 
-    __slots__ = ("inside",)
-
-    def __init__(self) -> None:
-        self.inside = 0
+    inside: int = 0
 
 
+@dataclass(slots=True, eq=False)
 class Send:
-    """Send of a timer or a cancellation, through one or more attempts; also the client's callback for each attempt.
+    """Send of a timer or a cancellation, through one or more attempts; also the client's callback for each attempt."""
 
-    Args:
-        outgoing: Message to send.
-        finished: Called with this send when the client knows the result, on the client's own thread: it must never
-            raise and never wait.
-        notify: Receives the outcome for the producer.
+    outgoing: Outgoing  # message to send
+    # called with this send when the client knows the result, on the client's own thread: it must never raise or wait
+    finished: Callable[[Any], None]
+    notify: Any  # receives the outcome for the producer
+    # producer that sends the message; the caller of `start` borrows it and gives it back
+    pooled: PooledProducer = field(init=False)
+    result: Any = None  # the client's result; None until it is known
+    message_id: Any = None  # the client's message id; meaningful if the result is Ok
+    handed_over: bool = True  # False if the client refused the message before it could have written any of it
+    sending_thread: int = 0
+    batch: Batch | None = None  # batch of the limiter; None once the send has ended
+    raised: Exception | None = None  # error with which the client's code refused the message
+    attempts: int = 0  # number of finished attempts
+    stored: bool = False  # True if an attempt was confirmed, in a slot that had been swept, or may have been
+    # cancellation that goes into the log, or is stored; None: there is none, or it is not known yet
+    cancellation: Cancellation | None = None
+    older_due_ms: int | None = None  # due time of the timer that is cancelled; None: unknown
+    confirmed_ms: int = 0  # time at which the cancellation was confirmed
+    copy: tuple[Outgoing, Any] | None = None  # a timer that replaces another, and its position, once it is stored
 
-    Attributes:
-        pooled: Producer that sends the message; the caller of `start` borrows it and gives it back.
-        handed_over: False if the client refused the message before it could have written any of it.
-        result: The client's result; None until it is known.
-        message_id: The client's message id; meaningful if the result is Ok.
-        batch: Batch of the limiter; None once the send has ended.
-        raised: Error with which the client's code refused the message.
-        attempts: Number of finished attempts.
-        stored: True if an attempt was confirmed, in a slot that had been swept, or may have been.
-        cancellation: Cancellation that goes into the log, or is stored; None: there is none, or it is not known yet.
-        older_due_ms: Due time of the timer that is cancelled; None: unknown.
-        confirmed_ms: Time at which the cancellation was confirmed.
-        copy: A timer that replaces another timer, and its position, once it is stored.
-    """
-
-    __slots__ = ("_finished", "_sending_thread", "attempts", "batch", "cancellation", "confirmed_ms", "copy",
-                 "handed_over", "is_plain", "message_id", "notify", "older_due_ms", "outgoing", "pooled", "raised",
-                 "result", "stored")  # fmt: skip
-
-    def __init__(self, outgoing: Outgoing, finished: Callable[[Any], None], notify: Any) -> None:
-        self.outgoing = outgoing
-        self._finished = finished
-        self.notify = notify
-        self.pooled: PooledProducer
-        self.result: Any = None
-        self.message_id: Any = None
-        self.handed_over = True
-        self._sending_thread = 0
-        self.batch: Batch | None = None
-        self.raised: Exception | None = None
-        self.attempts = 0
-        self.stored = False
-        self.is_plain = not outgoing.generation
-        self.cancellation: Cancellation | None = None
-        self.older_due_ms: int | None = None
-        self.confirmed_ms = 0
-        self.copy: tuple[Outgoing, Any] | None = None
+    @property
+    def is_plain(self) -> bool:
+        """True if a timer is sent that replaces no other: it has ended once it is stored."""
+        return self.cancellation is None and not self.outgoing.generation
 
     @property
     def is_cancel(self) -> bool:
@@ -204,18 +176,18 @@ class Send:
         nothing was sent, and ``finished`` is not called.
         """
         self.handed_over = True
-        self._sending_thread = get_ident()
+        self.sending_thread = get_ident()
         self.pooled.send(self.outgoing, self)
-        self._sending_thread = 0
+        self.sending_thread = 0
 
     def __call__(self, result: Any, message_id: Any) -> None:
         """Take the result, as the client's callback."""
-        if self._sending_thread and self._sending_thread == get_ident():
+        if self.sending_thread and self.sending_thread == get_ident():
             # Called from inside our own call: the client refused on the spot, so nothing was written.
             self.handed_over = False
         self.message_id = message_id
         self.result = result
-        self._finished(self)
+        self.finished(self)
 
 
 def idle_ms(plan: Plan) -> int:
@@ -318,7 +290,7 @@ class BaseProducer:
             self._counters.raised(error)
             raise
         send = Send(message_of(plan, cancellation), finished, notify)
-        send.is_plain, send.cancellation, send.older_due_ms = False, cancellation, due_ms
+        send.cancellation, send.older_due_ms = cancellation, due_ms
         return send
 
     def _result(self, send: Send, error: TimewheelError | None) -> Timer | CancelResult | None:
