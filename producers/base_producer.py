@@ -162,11 +162,6 @@ class Send:
     copy: tuple[Outgoing, Any] | None = None  # a timer that replaces another, and its position, once it is stored
 
     @property
-    def is_plain(self) -> bool:
-        """True if a timer is sent that replaces no other: it has ended once it is stored."""
-        return self.cancellation is None and not self.outgoing.generation
-
-    @property
     def is_cancel(self) -> bool:
         """True if the send consists of a cancellation only."""
         return self.cancellation is not None and self.copy is None
@@ -350,7 +345,9 @@ class BaseProducer:
         if send.raised is not None:
             return self._refused_by_client(send, send.raised)
         outcome = outcome_of_result(send.result, send.message_id, handed_over=send.handed_over)
-        if outcome is Outcome.OK and not send.outgoing.release_at_ms and send.is_plain:
+        sent = send.outgoing
+        is_plain = send.cancellation is None and not sent.generation  # a timer that replaces no other
+        if outcome is Outcome.OK and not sent.release_at_ms and is_plain:
             return None
         if outcome is Outcome.DROPPED or is_producer_closed(send.result):
             self._pool.discard(send.pooled)
@@ -359,7 +356,7 @@ class BaseProducer:
         if isinstance(step, Outgoing):
             send.stored = send.stored or outcome in (Outcome.OK, Outcome.DROPPED)
             send.outgoing = step
-        elif step is None and not send.is_plain:
+        elif step is None and not is_plain:
             step = self._cancel_next(send)
         return step
 
