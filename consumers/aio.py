@@ -26,8 +26,7 @@ from .middleware import MiddlewareChain
 from .receiver import SLICE_MS, Receiver
 from .retry import ParkTimer, RetryLater
 
-MAX_WAITING = 256
-"""Due timers that the loop has not taken yet; more wait in the engine and in the broker."""
+MAX_WAITING = 256  # due timers that the loop has not taken yet; more wait in the engine and in the broker
 JOIN_TIMEOUT_MS = 5_000
 
 
@@ -131,8 +130,7 @@ AsyncHandler = Callable[[DelayedMessage], Awaitable[object]]
 
 MAX_QUEUED = 1_000
 """Timers that wait for another timer of their key; at this number, no timer is taken until the number falls."""
-CANCEL_TIMEOUT_S = 5.0
-"""Time for handlers to end after they are cancelled."""
+CANCEL_TIMEOUT_S = 5.0  # time for handlers to end after they are cancelled
 
 
 @dataclass(eq=False)

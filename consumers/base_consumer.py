@@ -49,8 +49,7 @@ if TYPE_CHECKING:
 
 
 ASKED_TO_END = (signal.SIGTERM, signal.SIGINT)
-NOBODYS = (signal.SIG_DFL, signal.default_int_handler)
-"""The default handlers of a process."""
+NOBODYS = (signal.SIG_DFL, signal.default_int_handler)  # the default handlers of a process
 
 
 def _is_nobodys(handler: Any) -> bool:
@@ -126,8 +125,7 @@ class Outcomes:
             self._receiver.redirected(timer, redirect)
 
 
-MAX_HANDLED = 10_000_000
-"""Maximum number of handled timers that a process may remember: some 2 GB."""
+MAX_HANDLED = 10_000_000  # maximum number of handled timers that a process may remember: some 2 GB
 
 
 class BaseConsumer:

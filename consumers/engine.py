@@ -138,15 +138,10 @@ WhenOverdue = Literal["deliver", "drop", "park"]
 
 @dataclass(frozen=True, slots=True)
 class DeliveryPolicy:
-    """Decides whether timers may be handed out, where they may be cancelled.
+    """Decides whether timers may be handed out, where they may be cancelled."""
 
-    Args:
-        is_cancelled: Returns whether a timer is cancelled, as far as this process knows now.
-        keep_ms: Time after its due time that a timer's cancellation is certainly remembered.
-    """
-
-    is_cancelled: Callable[[Envelope], bool]
-    keep_ms: int
+    is_cancelled: Callable[[Envelope], bool]  # returns whether a timer is cancelled, as far as this process knows now
+    keep_ms: int  # time after its due time that a timer's cancellation is certainly remembered
 
 
 @dataclass(frozen=True, slots=True)
@@ -340,27 +335,14 @@ def let_go(timer: InFlight | None) -> list[Command]:
     return [] if timer is None or timer.redirect is None else [Release(timer)]
 
 
-MAX_REPUBLISHING = 1_000
-"""Unconfirmed re-publications; more of them would only queue in the client."""
+MAX_REPUBLISHING = 1_000  # unconfirmed re-publications; more of them would only queue in the client
 
 _ELSEWHERE = frozenset({Stage.HANDED, Stage.REPUBLISHING, Stage.CLEARING})
 """A handler, the republisher or a question has the timer, and will report its outcome."""
 
 
 class Engine:
-    """Decides for a subscription; every method takes the time and returns commands, in order.
-
-    Args:
-        hold_bound_ms: The longest time that a message is held before its due time
-            (`timewheel.core.limits.hold_bound_ms`).
-        max_held: Maximum number of messages that wait here; at that number the caller stops receiving (`full`).
-        handled: Remembers the handled timers.
-        ack_timeout_ms: Time after which the client has a message redelivered; None for never.
-        judge: Judges timers that may have been cancelled; None if timers cannot be cancelled.
-        overdue: Decides about late timers; None delivers them.
-        parks: Whether the subscription has a parking topic, for an operator.
-        redelivery_delay_ms: Time after which a message that was given back is redelivered.
-    """
+    """Decides for a subscription; every method takes the time and returns commands, in order."""
 
     __slots__ = ("_ack_timeout_ms", "_asked", "_counts", "_extras", "_giving_back", "_handled", "_hold_bound_ms",
                  "_in_flight", "_judge", "_max_held", "_overdue", "_republishing", "_unasked", "_wheel",
@@ -369,14 +351,16 @@ class Engine:
     def __init__(
         self,
         *,
+        # the longest time that a message is held before its due time (`timewheel.core.limits.hold_bound_ms`)
         hold_bound_ms: int,
-        max_held: int,
-        handled: HandledWindow,
-        ack_timeout_ms: int | None = None,
+        max_held: int,  # maximum number of messages that wait here; at that number the caller stops receiving (`full`)
+        handled: HandledWindow,  # remembers the handled timers
+        ack_timeout_ms: int | None = None,  # time after which the client has a message redelivered; None for never
+        # judges timers that may have been cancelled; None if timers cannot be cancelled
         judge: DeliveryPolicy | None = None,
-        overdue: Overdue | None = None,
-        parks: bool = False,
-        redelivery_delay_ms: int = 60_000,
+        overdue: Overdue | None = None,  # decides about late timers; None delivers them
+        parks: bool = False,  # whether the subscription has a parking topic, for an operator
+        redelivery_delay_ms: int = 60_000,  # time after which a message that was given back is redelivered
     ) -> None:
         self._hold_bound_ms = hold_bound_ms
         self._max_held = max_held

@@ -6,11 +6,12 @@ import datetime as dt
 
 import pulsar
 
-from timewheel.core.errors import TimewheelError
+from timewheel.core.errors import TimewheelError, says
 
 __all__ = ["ReceiveTimeout", "SubscribeRefused"]
 
 
+@says("no timer was due within {timeout_ms} ms")
 class ReceiveTimeout(TimewheelError, pulsar.Timeout, TimeoutError):  # type: ignore[misc]  # pulsar ships no types
     """No timer was due before the timeout.
 
@@ -18,24 +19,16 @@ class ReceiveTimeout(TimewheelError, pulsar.Timeout, TimeoutError):  # type: ign
     continues to work.
     """
 
-    def __init__(self, timeout_ms: int) -> None:
-        self.timeout_ms = timeout_ms
-        super().__init__(f"no timer was due within {timeout_ms} ms")
+    timeout_ms: int
 
 
+@says("{argument} = {value!r}: {reason}")
 class SubscribeRefused(TimewheelError, ValueError):
-    """The arguments of a consumer cannot be honoured; no subscription was made.
+    """The arguments of a consumer cannot be honoured; no subscription was made."""
 
-    Attributes:
-        argument: Name of the argument.
-        value: The refused value.
-    """
-
-    def __init__(self, argument: str, value: object, reason: str) -> None:
-        self.argument = argument
-        self.value = value
-        self.reason = reason
-        super().__init__(f"{argument} = {value!r}: {reason}")
+    argument: str  # name of the argument
+    value: object  # the refused value
+    reason: str
 
 
 _MILLISECOND = dt.timedelta(milliseconds=1)

@@ -17,8 +17,7 @@ from .middleware import Middleware, Postpone, SkipTimer
 
 LEASE_MS = 30_000
 RENEWALS_PER_LEASE = 3
-AGAIN_MS = 1_000
-"""Delay before a store that did not answer is asked again."""
+AGAIN_MS = 1_000  # delay before a store that did not answer is asked again
 LONGEST_WAIT_MS = 5_000
 """Longest delay before a key that another owner has is claimed again: it may be done long before its lease ends."""
 JOIN_TIMEOUT_MS = 5_000

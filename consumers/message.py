@@ -18,8 +18,7 @@ from timewheel.core.envelope import FIRST_LIFE, FOR_PROPERTY, NUDGE_PROPERTY, PR
 from timewheel.core.errors import EnvelopeError, EnvelopeTooNew
 from timewheel.core.ids import native_id
 
-MAX_REASON_CHARS = 1_000
-"""Longest reason and error; properties are metadata, and a broker limits their size."""
+MAX_REASON_CHARS = 1_000  # longest reason and error; properties are metadata, and a broker limits their size
 
 
 class ToRetry(NamedTuple):
@@ -61,34 +60,24 @@ class Stage(Enum):
 class Mark(Enum):
     """Marks messages that differ from the timers that an SDK sends."""
 
-    TOO_NEW = "too_new"
-    """Written by a later version of timewheel."""
+    TOO_NEW = "too_new"  # written by a later version of timewheel
     NATIVE = "native"
     """Sent by a plain client, beside a shadow: its envelope is made up here. Its id is its position, as in the shadow's
     copy; its due time, which clients cannot see, is the time of its arrival.
     """
-    NUDGE = "nudge"
-    """Sent by a shadow for the broker's sake: not for a handler."""
+    NUDGE = "nudge"  # sent by a shadow for the broker's sake: not for a handler
 
 
 class Arrival(NamedTuple):
-    """A message as received.
+    """A message as received."""
 
-    Args:
-        message: The client's message.
-        origin: The open consumer that acknowledges it; the engine only passes it on.
-        position: Position of the message in its topic.
-        envelope: The envelope; None for a message without a readable envelope.
-        envelope_error: The reason why its envelope is unreadable; None if the envelope is good or missing.
-        mark: How the message differs from a timer that an SDK sends; None if no difference is known.
-    """
-
-    message: Any
-    origin: Any
-    position: Position
-    envelope: Envelope | None
+    message: Any  # the client's message
+    origin: Any  # the open consumer that acknowledges it; the engine only passes it on
+    position: Position  # position of the message in its topic
+    envelope: Envelope | None  # the envelope; None for a message without a readable envelope
+    # the reason why its envelope is unreadable; None if the envelope is good or missing
     envelope_error: str | None = None
-    mark: Mark | None = None
+    mark: Mark | None = None  # how the message differs from a timer that an SDK sends; None if no difference is known
 
     @property
     def place_key(self) -> str:
@@ -103,31 +92,20 @@ class Arrival(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class InFlight:
-    """A timer in flight; a new object for each time it is handed out, so that late outcomes differ from current ones.
+    """A timer in flight; a new object each time it is handed out, so that late outcomes differ from current ones."""
 
-    Args:
-        key: (timer id, generation) as text; the position of a message without an envelope.
-        arrival: The newest copy received from its position. Acknowledging the newest copy matters in a batch, where
-            each delivery counts its own acknowledgements.
-        received_ms: Time of receipt, on the monotonic clock.
-        extras: Copies of the timer at other positions.
-        redirect: How the timer is published; None to publish it under its due time, unchanged.
-        postponed_ms: Time at which its handler put it off, UTC milliseconds.
-        not_before_ms: End of that delay.
-        failures: Failed publishes of the timer in a row.
-        handed_ms: Time of the decision to hand it out, UTC milliseconds; 0 before the timer could be judged.
-    """
-
-    key: str
+    key: str  # (timer id, generation) as text; the position of a message without an envelope
+    # the newest copy received from its position. Acknowledging the newest copy matters in a batch, where each delivery
+    # counts its own acknowledgements.
     arrival: Arrival
-    received_ms: int
+    received_ms: int  # time of receipt, on the monotonic clock
     stage: Stage = Stage.HELD
-    extras: dict[Position, Arrival] = field(default_factory=dict)
-    redirect: Redirect | None = None
-    postponed_ms: int = 0
-    not_before_ms: int = 0
-    failures: int = 0
-    handed_ms: int = 0
+    extras: dict[Position, Arrival] = field(default_factory=dict)  # copies of the timer at other positions
+    redirect: Redirect | None = None  # how the timer is published; None to publish it under its due time, unchanged
+    postponed_ms: int = 0  # time at which its handler put it off, UTC milliseconds
+    not_before_ms: int = 0  # end of that delay
+    failures: int = 0  # failed publishes of the timer in a row
+    handed_ms: int = 0  # time of the decision to hand it out, UTC milliseconds; 0 before the timer could be judged
 
     def postponed_for_ms(self, now_ms: int) -> int:
         """Return how long its handler still puts it off; a clock that was set back ends the delay."""
@@ -311,8 +289,7 @@ def reading_of(mine: str = "") -> Reading:
     return read
 
 
-arrival_of = reading_of()
-"""The reader where no subscription has a retry topic."""
+arrival_of = reading_of()  # the reader where no subscription has a retry topic
 
 
 def beside_shadow(clock: Clock, mine: str = "") -> Reading:

@@ -30,8 +30,7 @@ from .message import Arrival, InFlight, Mark, Redirect
 from .republisher import Republisher
 from .source import Source
 
-BURST_MS = 10.0
-"""Part of the rate that may be taken at once: waits are whole milliseconds, and threads wake late."""
+BURST_MS = 10.0  # part of the rate that may be taken at once: waits are whole milliseconds, and threads wake late
 
 
 class Pace:
@@ -77,12 +76,9 @@ class DueQueue:
         return now_ms - self._heap[0][0] if self._heap and self._heap[0][0] else 0
 
 
-APART_MS = 5
-"""Time between the starts of two questions: a busy consumer asks about many timers at once."""
-BLIND_AFTER_MS = 2_000
-"""Time after which a question counts as not answered."""
-LOOKS_MS = ((20, 1), (1_000, 10))
-"""Pauses between looks for an answer: for the first 20 ms one millisecond, and so on."""
+APART_MS = 5  # time between the starts of two questions: a busy consumer asks about many timers at once
+BLIND_AFTER_MS = 2_000  # time after which a question counts as not answered
+LOOKS_MS = ((20, 1), (1_000, 10))  # pauses between looks for an answer: for the first 20 ms one millisecond, and so on
 LAST_LOOKS_MS = 50
 ASKED_AGAIN_MS = 5
 """Age of the last answered question from which a starting handler asks anew, for handlers that begin after it."""
@@ -177,52 +173,35 @@ class Questions:
         return max(self._asked_ms + APART_MS - self._clock.monotonic_ms(), 0)
 
 
-LONG_OVERDUE_MS = 1_000
-"""Lateness from which arriving timers are sorted by due time; no timer is on time any more."""
-MAX_SORTED = 500
-"""Timers sorted at once: they are unacknowledged while they wait here."""
+LONG_OVERDUE_MS = 1_000  # lateness from which arriving timers are sorted by due time; no timer is on time any more
+MAX_SORTED = 500  # timers sorted at once: they are unacknowledged while they wait here
 GATHER_MS = 20
-MAX_GATHER_MS = 500
-"""Time limit for judging the gathered timers."""
-MAX_GATHERING_MS = 200
-"""Time limit of a round of gathering: meanwhile no timer is handed out, nor is a stop noticed."""
+MAX_GATHER_MS = 500  # time limit for judging the gathered timers
+MAX_GATHERING_MS = 200  # time limit of a round of gathering: meanwhile no timer is handed out, nor is a stop noticed
 MAX_IN_VAIN = 4
 """Messages in a row that are copies or not yet due when they are gathered: then no more overdue timers are expected."""
 JUST_HANDED_MS = 5
 """Age up to which the decision about a timer still counts when its handler begins: idle workers ask no second time."""
-SLICE_MS = 200
-"""The longest single wait: how late a stop from a signal, or a jump of the clock, may be noticed."""
+SLICE_MS = 200  # the longest single wait: how late a stop from a signal, or a jump of the clock, may be noticed
 
 
 class Receiver:
-    """One thread at a time waits in `next`; any thread may report that a timer is done or failed.
-
-    Args:
-        source: Source of messages; started by the caller, closed by `close`.
-        engine: Decides; no other part may use it.
-        republisher: Publishes timers that arrived far too early; closed by `close`.
-        pace: Limits the rate of timers; None hands them out as they become due.
-        questions: Asks whether due timers were cancelled; None if timers cannot be cancelled.
-        sorts: Whether long overdue timers are sorted by due time.
-        redelivery_delay_ms: Time after which the client has a negatively acknowledged message redelivered.
-        clock: Source of time.
-        hooks: Receive alarms.
-        on_settled: Called for each timer that was to be tried again or parked, before it is acknowledged, with whether
-            the new message is stored. None if no caller needs it.
-    """
+    """One thread at a time waits in `next`; any thread may report that a timer is done or failed."""
 
     def __init__(
         self,
-        source: Source,
-        engine: Engine,
-        republisher: Republisher,
+        source: Source,  # source of messages; started by the caller, closed by `close`
+        engine: Engine,  # decides; no other part may use it
+        republisher: Republisher,  # publishes timers that arrived far too early; closed by `close`
         *,
-        pace: Pace | None,
-        questions: Questions | None,
-        sorts: bool,
-        redelivery_delay_ms: int,
-        clock: Clock,
-        hooks: Hooks,
+        pace: Pace | None,  # limits the rate of timers; None hands them out as they become due
+        questions: Questions | None,  # asks whether due timers were cancelled; None if timers cannot be cancelled
+        sorts: bool,  # whether long overdue timers are sorted by due time
+        redelivery_delay_ms: int,  # time after which the client has a negatively acknowledged message redelivered
+        clock: Clock,  # source of time
+        hooks: Hooks,  # receive alarms
+        # called for each timer that was to be tried again or parked, before it is acknowledged, with whether the new
+        # message is stored. None if no caller needs it.
         on_settled: Callable[[InFlight, bool], None] | None = None,
     ) -> None:
         self._source = source

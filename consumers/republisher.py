@@ -42,16 +42,12 @@ MAX_PRODUCERS = 1_024
 """Maximum number of open producers: one per partition topic and schema version; beyond it the oldest is closed."""
 SEND_TIMEOUT_MS = 10_000
 """Timeout after which the outcome is unknown and the timer is published once more, which its key makes harmless."""
-OPENING_MS = 2_000
-"""If opening a producer takes longer, the timer's destination is decided anew."""
-MAX_ROUTES = 4
-"""Decisions for a publish; a second decision mostly finds its producer open."""
+OPENING_MS = 2_000  # if opening a producer takes longer, the timer's destination is decided anew
+MAX_ROUTES = 4  # decisions for a publish; a second decision mostly finds its producer open
 JOIN_TIMEOUT_MS = 5_000
-BRIEF = 1
-"""The attempt at parking that leaves out the error, and most of the reason."""
+BRIEF = 1  # the attempt at parking that leaves out the error, and most of the reason
 BRIEF_REASON_CHARS = 100
-MAX_ATTEMPTS = 5
-"""Attempts after the brief attempt store a timer in parts, ever smaller parts."""
+MAX_ATTEMPTS = 5  # attempts after the brief attempt store a timer in parts, ever smaller parts
 
 _Where = tuple[str, str, int, bool]
 """A partition topic; the topic that the message came from, and the version of its schema; whether it is compressed."""

@@ -149,34 +149,6 @@ class RetryPolicy:
             )
 
 
-def after_failure(
-    policy: RetryPolicy, attempt: int, error: Exception, *, now_ms: int, max_delay_ms: int, rng: Random
-) -> Redirect:
-    """Decide about a timer whose handler raised an exception."""
-    if isinstance(error, ParkTimer):
-        return Parked(error.reason[:MAX_REASON_CHARS])
-    wish = error if isinstance(error, RetryLater) else None
-    told = repr(error)[:MAX_REASON_CHARS] if wish is None else wish.reason[:MAX_REASON_CHARS]
-    made = attempt + 1
-    if made >= policy.max_attempts:
-        times = "once" if made == 1 else f"{made:,} times"
-        return Parked(f"it was tried {times}, and no more is allowed", told)
-    after: object = wish.after if wish is not None else None
-    if after is None:
-        try:
-            after = policy.backoff(attempt, error, rng)
-        except Exception as broken:  # noqa: BLE001 - the user's own code; the timer must not be lost by it
-            return Parked(f"its back-off could not be computed: {broken!r}"[:MAX_REASON_CHARS], told)
-    if not isinstance(after, dt.timedelta) or after < dt.timedelta(0):
-        return Parked(f"its back-off is {after!r}, which is no duration from 0"[:MAX_REASON_CHARS], told)
-    whole_ms, rest = divmod(after, _MILLISECOND)
-    after_ms = whole_ms + bool(rest)
-    if after_ms > max_delay_ms:
-        longest = format_duration(max_delay_ms)
-        return Parked(f"its back-off is {spelled(after_ms)}, and the plan's max_delay is {longest}", told)
-    return ToRetry(now_ms + after_ms)
-
-
 class Retries:
     """Decides about timers whose handlers raise, for a consumer."""
 
@@ -194,14 +166,28 @@ class Retries:
         return self._plan.keeps_back and (self._policy is not None or isinstance(error, RetryLater | ParkTimer))
 
     def after(self, error: Exception, attempt: int) -> Redirect | None:
-        """Decide about a timer; None to have the broker redeliver it."""
+        """Decide about a timer whose handler raised an exception; None to have the broker redeliver it."""
         if not self.goes_on(error):
             return None
-        return after_failure(
-            self._asked,
-            attempt,
-            error,
-            now_ms=self._clock.now_ms(),
-            max_delay_ms=self._plan.max_delay_ms,
-            rng=self._rng,
-        )
+        if isinstance(error, ParkTimer):
+            return Parked(error.reason[:MAX_REASON_CHARS])
+        wish = error if isinstance(error, RetryLater) else None
+        told = repr(error)[:MAX_REASON_CHARS] if wish is None else wish.reason[:MAX_REASON_CHARS]
+        made = attempt + 1
+        if made >= self._asked.max_attempts:
+            times = "once" if made == 1 else f"{made:,} times"
+            return Parked(f"it was tried {times}, and no more is allowed", told)
+        after: object = wish.after if wish is not None else None
+        if after is None:
+            try:
+                after = self._asked.backoff(attempt, error, self._rng)
+            except Exception as broken:  # noqa: BLE001 - the user's own code; the timer must not be lost by it
+                return Parked(f"its back-off could not be computed: {broken!r}"[:MAX_REASON_CHARS], told)
+        if not isinstance(after, dt.timedelta) or after < dt.timedelta(0):
+            return Parked(f"its back-off is {after!r}, which is no duration from 0"[:MAX_REASON_CHARS], told)
+        whole_ms, rest = divmod(after, _MILLISECOND)
+        after_ms = whole_ms + bool(rest)
+        if after_ms > self._plan.max_delay_ms:
+            longest = format_duration(self._plan.max_delay_ms)
+            return Parked(f"its back-off is {spelled(after_ms)}, and the plan's max_delay is {longest}", told)
+        return ToRetry(self._clock.now_ms() + after_ms)

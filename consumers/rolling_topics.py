@@ -13,22 +13,16 @@ from dataclasses import dataclass
 
 from timewheel.core.durations import HOUR_MS, MINUTE_MS, SECOND_MS
 
-LOOK_BACK_INTERVALS = 366
-"""Passed intervals that are visited: a year of days. A topic lookup takes milliseconds."""
-MAX_VISITS = 8
-"""Maximum number of passed topics that are open for a visit at the same time."""
-OPEN_AHEAD_MS = 30 * SECOND_MS
-"""Time to connect, on top of how early the first timer of an interval may arrive."""
+LOOK_BACK_INTERVALS = 366  # passed intervals that are visited: a year of days. A topic lookup takes milliseconds.
+MAX_VISITS = 8  # maximum number of passed topics that are open for a visit at the same time
+OPEN_AHEAD_MS = 30 * SECOND_MS  # time to connect, on top of how early the first timer of an interval may arrive
 REST_MS = MINUTE_MS
 """Time that a passed topic must be quiet before it is closed: late sends arrive until it is terminated."""
-MAX_PAUSE_MS = HOUR_MS
-"""The longest pause between two visits of a topic that is not removed."""
-MISSING_RETRY_MS = SECOND_MS
-"""Pause between lookups of a live topic that does not exist (yet)."""
+MAX_PAUSE_MS = HOUR_MS  # the longest pause between two visits of a topic that is not removed
+MISSING_RETRY_MS = SECOND_MS  # pause between lookups of a live topic that does not exist (yet)
 FORMER_RETRY_MS = 30 * SECOND_MS
 """The same pause for an earlier plan's calendar: processes that use that plan create its topics long in advance."""
-MAX_SLEEP_MS = SECOND_MS
-"""The longest time between two decisions, so that a jump of the clock is noticed."""
+MAX_SLEEP_MS = SECOND_MS  # the longest time between two decisions, so that a jump of the clock is noticed
 
 
 def open_ahead_ms(interval_ms: int, hold_ms: int) -> int:
@@ -47,18 +41,13 @@ def rest_ms(interval_ms: int, hold_ms: int) -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Changes:
-    """The topics to open and to close now.
+    """The topics to open and to close now."""
 
-    Args:
-        open: Intervals to subscribe to, the most urgent first; report each with `RollingTopics.missing` or by listing
-            it among the open intervals.
-        close: Intervals to close.
-        wake_ms: Time of the next decision, UTC milliseconds.
-    """
-
+    # intervals to subscribe to, the most urgent first; report each with `RollingTopics.missing` or by listing it among
+    # the open intervals
     open: tuple[int, ...]
-    close: tuple[int, ...]
-    wake_ms: int
+    close: tuple[int, ...]  # intervals to close
+    wake_ms: int  # time of the next decision, UTC milliseconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,9 +77,8 @@ class RollingTopics:
         return now_ms // self._interval_ms
 
     def missing(self, interval: int, now_ms: int) -> bool:
-        """Record that an interval of `Changes.open` has no topic; True: for good, else it is looked up again.
-
-        Topics in the past are neither provisioned nor sent to.
+        """Record that an interval of `Changes.open` has no topic. True: for good, since topics in the past are neither
+        provisioned nor sent to; else it is looked up again.
         """
         passed = interval < self.current(now_ms)
         if passed:

@@ -164,9 +164,7 @@ class Subscribing:
 def missing_topic(topic: str) -> TopologyError:
     """Return the error for a topic that should have been provisioned."""
     return TopologyError(
-        topic,
-        "does not exist as a partitioned topic",
-        "run `timewheel topics ensure PLAN` before the first send",
+        topic, "does not exist as a partitioned topic", "run `timewheel topics ensure PLAN` before the first send"
     )
 
 
@@ -177,12 +175,7 @@ class SingleSource:
     """
 
     def __init__(
-        self,
-        subscribing: Subscribing,
-        topics: tuple[str, ...],
-        clock: Clock,
-        hooks: Hooks,
-        read: Reading = arrival_of,
+        self, subscribing: Subscribing, topics: tuple[str, ...], clock: Clock, hooks: Hooks, read: Reading = arrival_of
     ) -> None:
         self._read = read
         self._subscribing = subscribing
@@ -212,10 +205,8 @@ class SingleSource:
             self._subscribed.consumer.close()
 
 
-MAX_QUEUED = 256
-"""Messages between the reading threads and the receiving thread; the client's own queues hold the rest."""
-READ_SLICE_MS = 250
-"""Time that a read waits in the client, and so the longest time that closing takes."""
+MAX_QUEUED = 256  # messages between the reading threads and the receiving thread; the client's own queues hold the rest
+READ_SLICE_MS = 250  # time that a read waits in the client, and so the longest time that closing takes
 NOT_OPENED_RETRY_MS = 1_000
 JOIN_TIMEOUT_MS = 5_000
 

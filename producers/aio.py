@@ -20,8 +20,7 @@ from .pool import PooledProducer
 from .prepare import Outgoing
 from .timer import SendOptions, Timer
 
-OPENING_THREADS = 8
-"""Threads on which producers are opened, flushed or closed, off the event loop."""
+OPENING_THREADS = 8  # threads on which producers are opened, flushed or closed, off the event loop
 
 
 class AsyncDelayedProducer(BaseProducer):

@@ -6,8 +6,9 @@ No function here waits for an outcome; the two producers differ in how they wait
 from __future__ import annotations
 
 import threading
+from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import count
 from os import getpid, urandom
@@ -55,18 +56,15 @@ from .pool import CLOSED, PooledProducer, ProducerOptions, ProducerPool, room_fo
 from .prepare import DEFAULT_MAX_MESSAGE_BYTES, Outgoing, prepare
 from .timer import SendOptions, Timer, unknown_option
 
-DEFAULT_MAX_PENDING = 1_000
-"""Limit on pending sends, over all topics; pulsar-client's own default for one producer."""
+DEFAULT_MAX_PENDING = 1_000  # limit on pending sends, over all topics; pulsar-client's own default for one producer
 IDLE_MS = 4 * HOUR_MS
 """A producer that was not used for one to two of these periods is closed. The period is long, since each reopening uses
 up one of the names that a broker remembers of a topic (broker-facts: forgotten-names)."""
 CALENDAR_IDLE_MS = 30_000
 """Shorter period in a calendar: a passed topic cannot be removed while a producer is connected to it
 (broker-facts: removing-a-topic), and no names of producers are remembered for calendar topics."""
-CLOSE_TIMEOUT_S = 30.0
-"""Time for which `DelayedProducer.close` waits for outcomes: the client's own send time-out."""
-CLOSE_GRACE_MS = 1_000
-"""Further time for producers to close and for the last callbacks to run."""
+CLOSE_TIMEOUT_S = 30.0  # time for which `DelayedProducer.close` waits for outcomes: the client's own send time-out
+CLOSE_GRACE_MS = 1_000  # further time for producers to close and for the last callbacks to run
 MAX_ATTEMPTS = 4
 """Limit on sends of a timer on changing routes. A calendar's route changes once per interval, a slot's once: more than
 two sends happen only if intervals are shorter than sends."""
@@ -103,99 +101,65 @@ class Counters:
     A single thread calls `ended`, the thread that concludes sends; any thread may call `raised`, since errors are rare.
     """
 
-    __slots__ = ("_cut", "_errors", "_failed", "_refused", "_stored", "_unknown")
-
     def __init__(self) -> None:
-        self._stored = self._refused = self._failed = self._unknown = self._cut = 0
+        self._counts = Counter[str]()
         self._errors = threading.Lock()
 
     def ended(self, count: int, errors: Sequence[TimewheelError] = ()) -> None:
         """Count ended sends, some of them with an error."""
-        self._stored += count - len(errors)
+        self._counts["stored"] += count - len(errors)
         for error in errors:
             self.raised(error)
 
     def was_cancelled(self, *, is_cancel: bool) -> None:
         """Count a stored cancellation; a cancel ends without a timer."""
-        self._cut += 1
-        self._stored -= is_cancel
+        self._counts["cut"] += 1
+        self._counts["stored"] -= is_cancel
 
     def raised(self, error: BaseException) -> None:
         """Count a send that ended with an error in its caller; foreign errors, such as an interrupt, do not count."""
         with self._errors:
             if isinstance(error, SendRefused | CancelRefused):
-                self._refused += 1
+                self._counts["refused"] += 1
             elif isinstance(error, SendOutcomeUnknown | CancelOutcomeUnknown):
-                self._unknown += 1
+                self._counts["unknown"] += 1
             elif isinstance(error, TimewheelError):
-                self._failed += 1
+                self._counts["failed"] += 1
 
     def counts(self, pending: int) -> ProducerCounts:
-        return ProducerCounts(
-            stored=self._stored,
-            refused=self._refused,
-            failed=self._failed,
-            unknown=self._unknown,
-            pending=pending,
-            cut=self._cut,
-        )
+        return ProducerCounts(**self._counts, pending=pending)
 
 
+@dataclass(slots=True, eq=False)
 class Batch:
     """Sends that entered `InFlightLimiter` between two drains; a drain waits until its batches are empty."""
 
-    __slots__ = ("inside",)
-
-    def __init__(self) -> None:
-        self.inside = 0
+    inside: int = 0
 
 
+@dataclass(slots=True, eq=False)
 class Send:
-    """Send of a timer or a cancellation, through one or more attempts; also the client's callback for each attempt.
+    """Send of a timer or a cancellation, through one or more attempts; also the client's callback for each attempt."""
 
-    Args:
-        outgoing: Message to send.
-        finished: Called with this send when the client knows the result, on the client's own thread: it must never
-            raise and never wait.
-        notify: Receives the outcome for the producer.
-
-    Attributes:
-        pooled: Producer that sends the message; the caller of `start` borrows it and gives it back.
-        handed_over: False if the client refused the message before it could have written any of it.
-        result: The client's result; None until it is known.
-        message_id: The client's message id; meaningful if the result is Ok.
-        batch: Batch of the limiter; None once the send has ended.
-        raised: Error with which the client's code refused the message.
-        attempts: Number of finished attempts.
-        stored: True if an attempt was confirmed, in a slot that had been swept, or may have been.
-        cancellation: Cancellation that goes into the log, or is stored; None: there is none, or it is not known yet.
-        older_due_ms: Due time of the timer that is cancelled; None: unknown.
-        confirmed_ms: Time at which the cancellation was confirmed.
-        copy: A timer that replaces another timer, and its position, once it is stored.
-    """
-
-    __slots__ = ("_finished", "_sending_thread", "attempts", "batch", "cancellation", "confirmed_ms", "copy",
-                 "handed_over", "is_plain", "message_id", "notify", "older_due_ms", "outgoing", "pooled", "raised",
-                 "result", "stored")  # fmt: skip
-
-    def __init__(self, outgoing: Outgoing, finished: Callable[[Any], None], notify: Any) -> None:
-        self.outgoing = outgoing
-        self._finished = finished
-        self.notify = notify
-        self.pooled: PooledProducer
-        self.result: Any = None
-        self.message_id: Any = None
-        self.handed_over = True
-        self._sending_thread = 0
-        self.batch: Batch | None = None
-        self.raised: Exception | None = None
-        self.attempts = 0
-        self.stored = False
-        self.is_plain = not outgoing.generation
-        self.cancellation: Cancellation | None = None
-        self.older_due_ms: int | None = None
-        self.confirmed_ms = 0
-        self.copy: tuple[Outgoing, Any] | None = None
+    outgoing: Outgoing  # message to send
+    # called with this send when the client knows the result, on the client's own thread: it must never raise or wait
+    finished: Callable[[Any], None]
+    notify: Any  # receives the outcome for the producer
+    # producer that sends the message; the caller of `start` borrows it and gives it back
+    pooled: PooledProducer = field(init=False)
+    result: Any = None  # the client's result; None until it is known
+    message_id: Any = None  # the client's message id; meaningful if the result is Ok
+    handed_over: bool = True  # False if the client refused the message before it could have written any of it
+    sending_thread: int = 0
+    batch: Batch | None = None  # batch of the limiter; None once the send has ended
+    raised: Exception | None = None  # error with which the client's code refused the message
+    attempts: int = 0  # number of finished attempts
+    stored: bool = False  # True if an attempt was confirmed, in a slot that had been swept, or may have been
+    # cancellation that goes into the log, or is stored; None: there is none, or it is not known yet
+    cancellation: Cancellation | None = None
+    older_due_ms: int | None = None  # due time of the timer that is cancelled; None: unknown
+    confirmed_ms: int = 0  # time at which the cancellation was confirmed
+    copy: tuple[Outgoing, Any] | None = None  # a timer that replaces another, and its position, once it is stored
 
     @property
     def is_cancel(self) -> bool:
@@ -203,24 +167,22 @@ class Send:
         return self.cancellation is not None and self.copy is None
 
     def start(self) -> None:
-        """Hand the message over to the client, through the producer in ``pooled``.
-
-        Raises:
-            Exception: The client could not take the message; it was not sent, and ``finished`` is not called.
+        """Hand the message over to the client, through the producer in ``pooled``. Any error of the client means that
+        nothing was sent, and ``finished`` is not called.
         """
         self.handed_over = True
-        self._sending_thread = get_ident()
+        self.sending_thread = get_ident()
         self.pooled.send(self.outgoing, self)
-        self._sending_thread = 0
+        self.sending_thread = 0
 
     def __call__(self, result: Any, message_id: Any) -> None:
         """Take the result, as the client's callback."""
-        if self._sending_thread and self._sending_thread == get_ident():
+        if self.sending_thread and self.sending_thread == get_ident():
             # Called from inside our own call: the client refused on the spot, so nothing was written.
             self.handed_over = False
         self.message_id = message_id
         self.result = result
-        self._finished(self)
+        self.finished(self)
 
 
 def idle_ms(plan: Plan) -> int:
@@ -323,7 +285,7 @@ class BaseProducer:
             self._counters.raised(error)
             raise
         send = Send(message_of(plan, cancellation), finished, notify)
-        send.is_plain, send.cancellation, send.older_due_ms = False, cancellation, due_ms
+        send.cancellation, send.older_due_ms = cancellation, due_ms
         return send
 
     def _result(self, send: Send, error: TimewheelError | None) -> Timer | CancelResult | None:
@@ -377,16 +339,15 @@ class BaseProducer:
         send.outgoing = step
 
     def _evaluate(self, send: Send) -> TimewheelError | Outgoing | None:
-        """Evaluate a finished attempt, whose producer was given back.
-
-        Returns:
-            None: the timer is stored. An error: it is not stored, or may not be. An Outgoing, also set on the send:
-            start the send again.
+        """Evaluate a finished attempt, whose producer was given back. None: the timer is stored. An error: it is not
+        stored, or may not be. An Outgoing, also set on the send: start the send again.
         """
         if send.raised is not None:
             return self._refused_by_client(send, send.raised)
         outcome = outcome_of_result(send.result, send.message_id, handed_over=send.handed_over)
-        if outcome is Outcome.OK and not send.outgoing.release_at_ms and send.is_plain:
+        sent = send.outgoing
+        is_plain = send.cancellation is None and not sent.generation  # a timer that replaces no other
+        if outcome is Outcome.OK and not sent.release_at_ms and is_plain:
             return None
         if outcome is Outcome.DROPPED or is_producer_closed(send.result):
             self._pool.discard(send.pooled)
@@ -395,7 +356,7 @@ class BaseProducer:
         if isinstance(step, Outgoing):
             send.stored = send.stored or outcome in (Outcome.OK, Outcome.DROPPED)
             send.outgoing = step
-        elif step is None and not send.is_plain:
+        elif step is None and not is_plain:
             step = self._cancel_next(send)
         return step
 
@@ -437,20 +398,9 @@ class BaseProducer:
 def send_outcome(
     router: Router, outgoing: Outgoing, outcome: Outcome, cause: str, now_ms: int, *, attempts: int, stored: bool
 ) -> Outgoing | TimewheelError | None:
-    """Decide the next step when the outcome of an attempt is known. Pure.
-
-    Args:
-        router: The plan's router.
-        outgoing: The message that was sent.
-        outcome: Outcome of the attempt.
-        cause: The client's description of the outcome.
-        now_ms: UTC milliseconds.
-        attempts: Number of attempts for this timer, including this attempt.
-        stored: True if an earlier attempt was confirmed, in a slot that had been swept, or may have been.
-
-    Returns:
-        None: the timer is stored in the right topic. An Outgoing: send this message as well, under the same timer id.
-        An error: report it to the caller.
+    """Decide the next step when the outcome of the last of ``attempts`` is known. Pure. None: the timer is stored in
+    the right topic. An Outgoing: send this message as well, under the same timer id. An error: report it. ``stored``:
+    an earlier attempt was confirmed, in a slot that had been swept, or may have been.
     """
     plan = router.plan
     if outcome is Outcome.OK:

@@ -13,8 +13,7 @@ from timewheel.core.plan import Cancel, Plan
 from .prepare import Outgoing
 from .timer import SendOptions, Timer
 
-MAX_ATTEMPTS = 4
-"""Limit on sends of a cancellation; each further send follows a producer that was found closed."""
+MAX_ATTEMPTS = 4  # limit on sends of a cancellation; each further send follows a producer that was found closed
 
 
 def cancellation_of_timer(plan: Plan, timer: Timer | str, stamp: int, now_ms: int) -> Cancellation:
@@ -111,11 +110,8 @@ def message_of(plan: Plan, cancellation: Cancellation) -> Outgoing:
 def after_cancel(
     outgoing: Outgoing, outcome: Outcome, cause: str, *, attempts: int
 ) -> Outgoing | TimewheelError | None:
-    """Decide the next step when the outcome of a cancellation's message is known.
-
-    Returns:
-        None: the cancellation is stored. An Outgoing: send it again. An error: report it to the caller; trying again is
-        always safe.
+    """Decide the next step when the outcome of a cancellation's message is known. None: it is stored. An Outgoing: send
+    it again. An error: report it to the caller; trying again is always safe.
     """
     if outcome is Outcome.OK:
         return None

@@ -106,8 +106,7 @@ class InFlightLimiter:
             raise ClientMisuse(CLOSED)
 
 
-TOGETHER = 128
-"""Messages handed over together; preparing that many takes about a millisecond."""
+TOGETHER = 128  # messages handed over together; preparing that many takes about a millisecond
 BUSY_FROM = 2 * TOGETHER
 """Pending sends from which on messages wait for each other. With fewer, each message is handed over at once."""
 MAX_WAIT_MS = 5
@@ -178,10 +177,8 @@ T = TypeVar("T")
 
 LINGER_MS = 3
 """Pause between two reads of a busy queue: it fills meanwhile, instead of waking this thread for each item."""
-MAX_AT_ONCE = 256
-"""Items handled together: work that is done once for all of them waits for the slowest."""
-BUSY_MS = 6
-"""Time within which two non-empty reads of a queue make it busy."""
+MAX_AT_ONCE = 256  # items handled together: work that is done once for all of them waits for the slowest
+BUSY_MS = 6  # time within which two non-empty reads of a queue make it busy
 
 
 class Dispatcher(Generic[T]):
@@ -206,8 +203,7 @@ class Dispatcher(Generic[T]):
         self._hooks = hooks
         self._queue: SimpleQueue[T | None] = SimpleQueue()
         self._hurry: SimpleQueue[None] = SimpleQueue()
-        self.put: Callable[[T], None] = self._queue.put
-        """Queue an item; never blocks, never raises."""
+        self.put: Callable[[T], None] = self._queue.put  # queue an item; never blocks, never raises
         self._stopping = False
         self._thread = threading.Thread(target=self._run, name="timewheel-producer", daemon=True)
 

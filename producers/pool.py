@@ -174,8 +174,7 @@ MAX_PRODUCERS = 4_096
 
 CLOSED = "this producer is closed: nothing can be sent any more; make a new one"
 
-Key = tuple[str, int]
-"""Topic, without a partition suffix, and partition."""
+Key = tuple[str, int]  # topic, without a partition suffix, and partition
 
 
 def room_for_all(plan: Plan) -> int:

@@ -18,13 +18,7 @@ from timewheel.core.envelope import (
     Life,
     unit_mistake,
 )
-from timewheel.core.errors import (
-    BadArgument,
-    BadDueTime,
-    BadTimerId,
-    PayloadTooLarge,
-    ReservedProperty,
-)
+from timewheel.core.errors import BadArgument, BadDueTime, BadTimerId, PayloadTooLarge, ReservedProperty
 from timewheel.core.limits import OutOfOrder
 from timewheel.core.names import partition_for_key
 from timewheel.core.plan import DelayTooLong, Plan
@@ -36,37 +30,21 @@ cancellation goes to the log of cancellations and does not wait."""
 
 
 class Outgoing(NamedTuple):
-    """All data of a send; nothing is looked up or computed after its creation.
+    """All data of a send; nothing is looked up or computed after its creation."""
 
-    Args:
-        topic: Topic, without a partition suffix.
-        partition: Partition to write to; chosen by us, never by the client (broker-facts: keys-and-partitions).
-        place: Place in which the message waits; decides batching and compression.
-        payload: Encoded content; None: a null value.
-        properties: Properties of the user and the envelope.
-        partition_key: Partition key; None: no key.
-        ordering_key: Ordering key; None: no key.
-        event_timestamp_ms: Event time; None: no event time.
-        deliver_at_ms: Delivery time to request from the broker, UTC milliseconds; 0: at once.
-        timer_id: Timer id, the same through all hops.
-        due_ms: Time at which the timer must reach its handler, UTC milliseconds.
-        release_at_ms: Time at which the slot of a ring is swept, UTC milliseconds; 0 for every other topic.
-        generation: 0, or the stamp of a send that replaces earlier timers of the same id.
-    """
-
-    topic: str
-    partition: int
-    place: Place
-    payload: bytes | None
-    properties: dict[str, str]
-    partition_key: str | None
-    ordering_key: str | None
-    event_timestamp_ms: int | None
-    deliver_at_ms: int
-    timer_id: str
-    due_ms: int
-    release_at_ms: int
-    generation: int = 0
+    topic: str  # topic, without a partition suffix
+    partition: int  # partition to write to; chosen by us, never by the client (broker-facts: keys-and-partitions)
+    place: Place  # place in which the message waits; decides batching and compression
+    payload: bytes | None  # encoded content; None: a null value
+    properties: dict[str, str]  # properties of the user and the envelope
+    partition_key: str | None  # partition key; None: no key
+    ordering_key: str | None  # ordering key; None: no key
+    event_timestamp_ms: int | None  # event time; None: no event time
+    deliver_at_ms: int  # delivery time to request from the broker, UTC milliseconds; 0: at once
+    timer_id: str  # timer id, the same through all hops
+    due_ms: int  # time at which the timer must reach its handler, UTC milliseconds
+    release_at_ms: int  # time at which the slot of a ring is swept, UTC milliseconds; 0 for every other topic
+    generation: int = 0  # 0, or the stamp of a send that replaces earlier timers of the same id
 
     def size_bytes(self) -> int:
         """Return the bytes of payload, keys and properties."""
@@ -84,12 +62,8 @@ class Outgoing(NamedTuple):
         return self if asked_ms == self.deliver_at_ms else self._replace(deliver_at_ms=asked_ms)
 
     def sent_to(self, route: Route, at_ms: int, revision: int) -> Outgoing:
-        """Return the same timer on another route: only topic, delay, time of entry and revision change.
-
-        Args:
-            route: The new route.
-            at_ms: Time for which the route was decided, UTC milliseconds.
-            revision: The plan's revision.
+        """Return the same timer on another route, decided for ``at_ms``: only topic, delay, time of entry and the
+        plan's revision change.
         """
         place, release_at_ms = place_of(route)
         written = Envelope.read(self.properties)
@@ -113,15 +87,12 @@ def place_of(route: Route) -> tuple[Place, int]:
     return "relay", 0 if route.stay_ms else route.release_at_ms
 
 
-DEFAULT_MAX_MESSAGE_BYTES = 5 * 1024 * 1024
-"""Default of the broker's ``maxMessageSize``."""
+DEFAULT_MAX_MESSAGE_BYTES = 5 * 1024 * 1024  # default of the broker's `maxMessageSize`
 METADATA_ROOM_BYTES = 1_024
 """Room for the envelope's line of numbers, and for data that client and broker add: names, times, sequence id,
 compression."""
-FRAMING_BYTES = 16
-"""Overhead of a property or key."""
-MAX_UTF8_BYTES = 4
-"""Largest size of a character in UTF-8."""
+FRAMING_BYTES = 16  # overhead of a property or key
+MAX_UTF8_BYTES = 4  # largest size of a character in UTF-8
 
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _MILLISECOND = dt.timedelta(milliseconds=1)

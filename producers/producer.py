@@ -99,10 +99,7 @@ class DelayedProducer(BaseProducer):
         Raises:
             TimewheelError: An error of `send` that is known at once; the callback is not called then.
         """
-        self._submit(
-            Send(self._prepare(content, options), self._dispatcher.put, callback),
-            self._handoff_queue.put,
-        )
+        self._submit(Send(self._prepare(content, options), self._dispatcher.put, callback), self._handoff_queue.put)
 
     def cancel(self, timer: Timer | str) -> CancelResult:
         """Cancel a timer, and wait until the cancellation is stored.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import inspect
 import os
 import sys
 import zlib
@@ -152,6 +154,16 @@ def _is_property(item: pytest.Item) -> bool:
     within seconds.
     """
     return _folder(item) == CORE and hasattr(getattr(item, "obj", None), "hypothesis")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
+    """Run a test that is an ``async def`` on an event loop of its own."""
+    if not inspect.iscoroutinefunction(pyfuncitem.obj):
+        return None
+    asked = inspect.signature(pyfuncitem.obj).parameters
+    asyncio.run(pyfuncitem.obj(**{name: pyfuncitem.funcargs[name] for name in asked}))
+    return True
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

@@ -16,16 +16,7 @@ from timewheel.core.extras import missing_extra, names_on_first_use
 
 if TYPE_CHECKING:
     from .memory import MemoryInbox
-    from .protocol import (
-        DEFAULT_KEEP_MS,
-        MAX_KEY_BYTES,
-        Answer,
-        Claim,
-        Inbox,
-        Owners,
-        inbox_key,
-        kept_for_ms,
-    )
+    from .protocol import DEFAULT_KEEP_MS, MAX_KEY_BYTES, Answer, Claim, Inbox, Owners, inbox_key, kept_for_ms
     from .redis import RedisInbox
     from .sql import SqlInbox
     from .sqlite import SqliteInbox

@@ -10,8 +10,7 @@ from timewheel.core.clock import Clock, SystemClock
 
 from .protocol import DONE, MINE, Claim, InboxFull, check_least, taken
 
-DEFAULT_MAX_KEYS = 100_000
-"""Some 40 MB."""
+DEFAULT_MAX_KEYS = 100_000  # some 40 MB
 _STORE = "in memory"
 
 

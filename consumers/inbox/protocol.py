@@ -18,29 +18,23 @@ from itertools import count
 from typing import Protocol, runtime_checkable
 
 from timewheel.core.durations import DAY_MS
-from timewheel.core.errors import TimewheelError
+from timewheel.core.errors import TimewheelError, says
 from timewheel.core.rng import Random
 
 __all__ = ["BadInbox", "InboxFull", "InboxKeyTooLong", "InboxUnavailable"]
 
 
+@says("inbox {store}: {fact}; {remedy}")
 class InboxUnavailable(TimewheelError, ConnectionError):
     """A store of claims cannot answer: the state of the key is unknown, so no effect may be begun.
 
     The request may have been stored all the same, if only the answer was lost; repeating the request with the same
     owner is safe.
-
-    Attributes:
-        store: Path or address of the store.
-        fact: The fact that made it fail.
-        remedy: The remedy.
     """
 
-    def __init__(self, store: str, fact: str, remedy: str) -> None:
-        self.store = store
-        self.fact = fact
-        self.remedy = remedy
-        super().__init__(f"inbox {store}: {fact}; {remedy}")
+    store: str  # path or address of the store
+    fact: str  # the fact that made it fail
+    remedy: str  # the remedy
 
 
 class InboxFull(InboxUnavailable):
@@ -57,37 +51,26 @@ class InboxFull(InboxUnavailable):
         super().__init__(store, f"full, at most {limit} {unit}", remedy)
 
 
+@says(
+    "inbox key of {size_bytes} bytes, at most {limit_bytes}: due topic, subscription and timer id are too long "
+    "together; send timers with shorter ids"
+)
 class InboxKeyTooLong(TimewheelError, ValueError):
     """The names in a key are together too long.
 
     Stores such as PostgreSQL cannot index a longer key.
-
-    Attributes:
-        size_bytes: Size of the key in UTF-8.
-        limit_bytes: Maximum size.
     """
 
-    def __init__(self, size_bytes: int, limit_bytes: int) -> None:
-        self.size_bytes = size_bytes
-        self.limit_bytes = limit_bytes
-        super().__init__(
-            f"inbox key of {size_bytes} bytes, at most {limit_bytes}: "
-            "due topic, subscription and timer id are too long together; send timers with shorter ids"
-        )
+    size_bytes: int  # size of the key in UTF-8
+    limit_bytes: int  # maximum size
 
 
+@says("inbox: {name}: {reason}")
 class BadInbox(TimewheelError, ValueError):
-    """An inbox cannot keep its promise with this argument or connection.
+    """An inbox cannot keep its promise with this argument or connection."""
 
-    Attributes:
-        name: Name of the argument.
-        reason: The reason and the remedy.
-    """
-
-    def __init__(self, name: str, reason: str) -> None:
-        self.name = name
-        self.reason = reason
-        super().__init__(f"inbox: {name}: {reason}")
+    name: str  # name of the argument
+    reason: str  # the reason and the remedy
 
 
 DEFAULT_KEEP_MS = DAY_MS
@@ -210,11 +193,7 @@ def inbox_key(
 
 
 def check_key(key: str) -> None:
-    """Refuse a key that is too long for some store.
-
-    Raises:
-        InboxKeyTooLong: The key is longer than `MAX_KEY_BYTES`.
-    """
+    """Refuse a key that is too long for some store (`InboxKeyTooLong`)."""
     size_bytes = len(key) if key.isascii() else len(key.encode())
     if size_bytes > MAX_KEY_BYTES:
         raise InboxKeyTooLong(size_bytes, MAX_KEY_BYTES)
@@ -232,11 +211,7 @@ def kept_for_ms(due_ms: int, now_ms: int, keep_ms: int) -> int:
 
 
 def check_least(name: str, value: int, least: int) -> None:
-    """Refuse a number that is too small; its name includes the unit.
-
-    Raises:
-        BadInbox: The value is less than ``least``.
-    """
+    """Refuse a number that is too small (`BadInbox`); its name includes the unit."""
     if value < least:
         raise BadInbox(name, f"{value}, must be at least {least}")
 

@@ -15,8 +15,7 @@ from redis.exceptions import NoPermissionError, OutOfMemoryError, ReadOnlyError
 from .protocol import DONE, MINE, Claim, InboxUnavailable, check_least, taken
 
 DEFAULT_PREFIX = "tw-inbox:"
-DEFAULT_TIMEOUT_MS = 2_000
-"""Timeout of each answer; Redis answers within a millisecond."""
+DEFAULT_TIMEOUT_MS = 2_000  # timeout of each answer; Redis answers within a millisecond
 _MINE, _DONE = -11, -12
 """Answers of the script for `MINE` and `DONE`; other answers are the milliseconds that another owner has the key."""
 

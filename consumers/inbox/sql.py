@@ -135,9 +135,7 @@ _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 
 def _of(connection: Any) -> tuple[_Execute, str]:
     """Return how to execute statements, and the parameter mark; the next statement then runs in a transaction.
-
-    Raises:
-        BadInbox: The connection would commit each statement by itself, or is of an unknown kind.
+    `BadInbox`: it would commit each statement by itself, or is of an unknown kind.
     """
     if iscoroutinefunction(getattr(connection, "commit", None)):
         # Its answers are awaitables; without an await, each would count as true.
@@ -182,5 +180,4 @@ def _mark_of(connection: Any) -> str:
     return mark
 
 
-_IDLE = 0
-"""libpq's status of a connection that is not in a transaction."""
+_IDLE = 0  # libpq's status of a connection that is not in a transaction

@@ -21,26 +21,20 @@ from .protocol import DONE, MINE, BadInbox, Claim, InboxFull, InboxUnavailable, 
 
 T = TypeVar("T")
 
-DEFAULT_PATH = Path("timewheel-inbox.sqlite3")
-"""In the working folder of the process."""
-DEFAULT_MAX_BYTES = 4 * 1024**3
-"""Some eighteen million keys of usual length."""
+DEFAULT_PATH = Path("timewheel-inbox.sqlite3")  # in the working folder of the process
+DEFAULT_MAX_BYTES = 4 * 1024**3  # some eighteen million keys of usual length
 DEFAULT_BUSY_MS = 5_000
 """Another process locks the file for a small transaction at a time; a longer wait means that something is wrong."""
 FORGET_EVERY = 64
-FORGET_AT_ONCE = 256
-"""Rows removed by every `FORGET_EVERY`-th claim: four times the new rows, and a millisecond or two."""
+FORGET_AT_ONCE = 256  # rows removed by every `FORGET_EVERY`-th claim: four times the new rows, and a millisecond or two
 FORGET_STEPS = 16
 """Steps of a claim while the file is full, which bound how long it delays other processes: some 20 milliseconds."""
-RESERVE_PART = 16
-"""Divisor of the size that gives the reserve for updates of stored keys, above all that they are done."""
+RESERVE_PART = 16  # divisor of the size that gives the reserve for updates of stored keys, above all that they are done
 SPLIT_PAGES = 12
 """More pages than a new row can need: two for each level of the table and of its index, which have three each."""
-OPENINGS = 100
-"""Attempts to open a new file: that many processes may begin with it at once."""
+OPENINGS = 100  # attempts to open a new file: that many processes may begin with it at once
 _LEAST_BYTES = 64 * 1024
-_MARK = 0x74776962
-"""In the file's head (`application_id`, "twib"): the file is an inbox and no other database."""
+_MARK = 0x74776962  # in the file's head (`application_id`, "twib"): the file is an inbox and no other database
 _VERSION = 1
 
 # From `ends_ms` on a row is void, whether it was a claim or done: the lease is over, or the key is forgotten.

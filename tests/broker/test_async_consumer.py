@@ -62,7 +62,9 @@ async def until(reached: Callable[[], object]) -> None:
 
 
 @pytest.mark.parametrize("scheme", ["tiered", "calendar"])
-def test_each_timer_comes_once_and_never_early(client: Any, pulsar_broker: Broker, topic: str, scheme: str) -> None:
+async def test_each_timer_comes_once_and_never_early(
+    client: Any, pulsar_broker: Broker, topic: str, scheme: str
+) -> None:
     plan = provisioned(pulsar_broker, retrying(topic, SCHEMES[scheme]))
     names = send(client, plan, 40, deliver_after=3 * SECOND)
     handled: Counter[str | None] = Counter()
@@ -74,16 +76,13 @@ def test_each_timer_comes_once_and_never_early(client: Any, pulsar_broker: Broke
         await asyncio.sleep(0.01)
         handled[message.timer_id] += 1
 
-    async def play() -> None:
-        async with AsyncDelayedConsumer(client, plan, SUBSCRIPTION) as consumer:
-            await until(lambda: consumer.ready)
-            running = asyncio.create_task(consumer.run(handle, concurrency=10, stops_on_signals=False))
-            await until(lambda: consumer.counts.done == 40 and left(pulsar_broker, plan) == 0)
-            consumer.stop()
-            await running
-        assert not consumer.ready
-
-    asyncio.run(play())
+    async with AsyncDelayedConsumer(client, plan, SUBSCRIPTION) as consumer:
+        await until(lambda: consumer.ready)
+        running = asyncio.create_task(consumer.run(handle, concurrency=10, stops_on_signals=False))
+        await until(lambda: consumer.counts.done == 40 and left(pulsar_broker, plan) == 0)
+        consumer.stop()
+        await running
+    assert not consumer.ready
     assert handled == dict.fromkeys(names, 1)
     assert max(early_ms) <= 0
 
@@ -126,7 +125,9 @@ def test_async_for_and_answers_by_hand(client: Any, pulsar_broker: Broker, plan:
     assert seen == {("t0", 0): 1, ("t1", 0): 2, ("t2", 0): 1, ("t2", 1): 1, ("t3", 0): 1}
 
 
-def test_what_fails_is_tried_again_with_an_inbox_around_it(client: Any, pulsar_broker: Broker, plan: Plan) -> None:
+async def test_what_fails_is_tried_again_with_an_inbox_around_it(
+    client: Any, pulsar_broker: Broker, plan: Plan
+) -> None:
     names = send(client, plan, 20)
     seen: Counter[tuple[str | None, int]] = Counter()
 
@@ -137,20 +138,17 @@ def test_what_fails_is_tried_again_with_an_inbox_around_it(client: Any, pulsar_b
         if message.attempt == 0:
             raise RetryLater
 
-    async def play() -> None:
-        policy = RetryPolicy(backoff=FixedBackoff(SECOND / 5))
-        async with AsyncDelayedConsumer(client, plan, SUBSCRIPTION, inbox=MemoryInbox(), retry=policy) as consumer:
-            running = asyncio.create_task(consumer.run(handle, stops_on_signals=False))
-            await until(lambda: consumer.counts.done == 19 and left(pulsar_broker, plan) == 0)
-            assert (consumer.counts.parked, consumer.counts.retried) == (1, 19)
-            consumer.stop()
-            await running
-
-    asyncio.run(play())
+    policy = RetryPolicy(backoff=FixedBackoff(SECOND / 5))
+    async with AsyncDelayedConsumer(client, plan, SUBSCRIPTION, inbox=MemoryInbox(), retry=policy) as consumer:
+        running = asyncio.create_task(consumer.run(handle, stops_on_signals=False))
+        await until(lambda: consumer.counts.done == 19 and left(pulsar_broker, plan) == 0)
+        assert (consumer.counts.parked, consumer.counts.retried) == (1, 19)
+        consumer.stop()
+        await running
     assert seen == {**{(name, 0): 1 for name in names}, **{(name, 1): 1 for name in names[1:]}}
 
 
-def test_a_run_that_is_cancelled_strands_nothing(client: Any, pulsar_broker: Broker, plan: Plan) -> None:
+async def test_a_run_that_is_cancelled_strands_nothing(client: Any, pulsar_broker: Broker, plan: Plan) -> None:
     send(client, plan, 30)
     begun: Counter[str | None] = Counter()
     done: Counter[str | None] = Counter()
@@ -160,24 +158,21 @@ def test_a_run_that_is_cancelled_strands_nothing(client: Any, pulsar_broker: Bro
         await asyncio.sleep(0.05)
         done[message.timer_id] += 1
 
-    async def play() -> None:
-        async with AsyncDelayedConsumer(client, plan, SUBSCRIPTION, **QUICK) as consumer:
-            for _ in range(3):
-                with pytest.raises(TimeoutError):
-                    async with asyncio.timeout(0.12):
-                        await consumer.run(handle, concurrency=4, stops_on_signals=False)
-            running = asyncio.create_task(consumer.run(handle, stops_on_signals=False))
-            await until(lambda: left(pulsar_broker, plan) == 0)
-            consumer.stop()
-            await running
-
-    asyncio.run(play())
+    async with AsyncDelayedConsumer(client, plan, SUBSCRIPTION, **QUICK) as consumer:
+        for _ in range(3):
+            with pytest.raises(TimeoutError):
+                async with asyncio.timeout(0.12):
+                    await consumer.run(handle, concurrency=4, stops_on_signals=False)
+        running = asyncio.create_task(consumer.run(handle, stops_on_signals=False))
+        await until(lambda: left(pulsar_broker, plan) == 0)
+        consumer.stop()
+        await running
     assert set(done.values()) == {1}
     assert len(done) == 30
     assert begun.total() > 30, "some were cancelled at work, and came again"
 
 
-def test_threads_do_not_grow_with_what_is_handled(client: Any, pulsar_broker: Broker, plan: Plan) -> None:
+async def test_threads_do_not_grow_with_what_is_handled(client: Any, pulsar_broker: Broker, plan: Plan) -> None:
     send(client, plan, 300)
     started, most = StartedThreads(), 0
 
@@ -186,14 +181,11 @@ def test_threads_do_not_grow_with_what_is_handled(client: Any, pulsar_broker: Br
         most = max(most, len(started.names()))
         await asyncio.sleep(0.2)
 
-    async def play() -> None:
-        async with AsyncDelayedConsumer(client, plan, SUBSCRIPTION) as consumer:
-            running = asyncio.create_task(consumer.run(handle, concurrency=300, stops_on_signals=False))
-            await until(lambda: consumer.counts.done == 300)
-            consumer.stop()
-            await running
-
-    asyncio.run(play())
+    async with AsyncDelayedConsumer(client, plan, SUBSCRIPTION) as consumer:
+        running = asyncio.create_task(consumer.run(handle, concurrency=300, stops_on_signals=False))
+        await until(lambda: consumer.counts.done == 300)
+        consumer.stop()
+        await running
     assert most == 1
     assert backlog(pulsar_broker, plan.due_topic) == 0
 

@@ -35,11 +35,7 @@ class _Walk:
         judge = DeliveryPolicy(lambda envelope: envelope.timer_id in self.dead, KEEP_MS) if judges else None
         self.judges = judges
         self.engine = Engine(
-            hold_bound_ms=BOUND_MS,
-            max_held=8,
-            handled=HandledWindow(100),
-            ack_timeout_ms=ACK_TIMEOUT_MS,
-            judge=judge,
+            hold_bound_ms=BOUND_MS, max_held=8, handled=HandledWindow(100), ack_timeout_ms=ACK_TIMEOUT_MS, judge=judge
         )
         self.now_ms = NOW_MS
         self.monotonic_ms = 0

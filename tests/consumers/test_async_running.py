@@ -141,19 +141,16 @@ class Stage:
         await running
 
 
-def test_each_ends_as_its_handler_does() -> None:
+async def test_each_ends_as_its_handler_does() -> None:
     async def handle(message: DelayedMessage) -> None:
         errors = {"t1": ValueError(), "t2": SkipTimer(), "t3": Postpone(SECOND)}
         if message.timer_id in errors:
             raise errors[message.timer_id]
 
-    async def play() -> None:
-        stage = Stage([timer_of(number) for number in range(4)], handle)
-        await stage.play(4)
-        assert stage.ends.of == {"0:t0": "handled", "0:t1": "ValueError", "0:t2": "SkipTimer", "0:t3": "Postpone"}
-        assert stage.events == []
-
-    asyncio.run(play())
+    stage = Stage([timer_of(number) for number in range(4)], handle)
+    await stage.play(4)
+    assert stage.ends.of == {"0:t0": "handled", "0:t1": "ValueError", "0:t2": "SkipTimer", "0:t3": "Postpone"}
+    assert stage.events == []
 
 
 @pytest.mark.parametrize("failing", ["taken", "raised", "returned"])
@@ -179,7 +176,7 @@ def broken(*_: object) -> Any:
     raise AttributeError("max_attempts")
 
 
-def test_so_many_at_once_and_of_a_key_one_after_the_other() -> None:
+async def test_so_many_at_once_and_of_a_key_one_after_the_other() -> None:
     at_work: Counter[str] = Counter()
     most: Counter[str] = Counter()
     order: dict[str, list[str]] = {}
@@ -195,94 +192,77 @@ def test_so_many_at_once_and_of_a_key_one_after_the_other() -> None:
         at_work[key] -= 1
         at_work["all"] -= 1
 
-    async def play() -> None:
-        timers = [timer_of(number, ("", "a", "b")[number % 3]) for number in range(60)]
-        stage = Stage(timers, handle, concurrency=5)
-        await stage.play(60)
-        assert set(stage.ends.of.values()) == {"handled"}
-        for key in ("a", "b"):
-            assert order[key] == [
-                one.key.partition(":")[2] for one in timers if one.arrival.message.partition_key() == key
-            ]
-
-    asyncio.run(play())
+    timers = [timer_of(number, ("", "a", "b")[number % 3]) for number in range(60)]
+    stage = Stage(timers, handle, concurrency=5)
+    await stage.play(60)
+    assert set(stage.ends.of.values()) == {"handled"}
+    for key in ("a", "b"):
+        assert order[key] == [one.key.partition(":")[2] for one in timers if one.arrival.message.partition_key() == key]
     assert most["a"] == most["b"] == 1
     assert 3 <= most[""] <= 5
     assert most["all"] <= 5
 
 
-def test_behind_a_key_that_takes_long_only_so_many_wait() -> None:
-    async def play() -> None:
-        go = asyncio.Event()
+async def test_behind_a_key_that_takes_long_only_so_many_wait() -> None:
+    go = asyncio.Event()
 
-        async def handle(_: DelayedMessage) -> None:
-            await go.wait()
+    async def handle(_: DelayedMessage) -> None:
+        await go.wait()
 
-        timers = [timer_of(number, "a") for number in range(MAX_QUEUED + 50)]
-        stage = Stage(timers, handle)
-        running = asyncio.create_task(stage.run.until_stopped(SECOND))
-        await until(lambda: len(stage.feed.waiting) <= 48)
-        await steps(100)
-        assert len(stage.feed.waiting) == 48  # one is handled, one has been taken and waits for room
-        go.set()
-        await stage.ends.until(len(timers))
-        stage.feed.stopped.set()
-        await running
-        assert set(stage.ends.of.values()) == {"handled"}
-
-    asyncio.run(play())
+    timers = [timer_of(number, "a") for number in range(MAX_QUEUED + 50)]
+    stage = Stage(timers, handle)
+    running = asyncio.create_task(stage.run.until_stopped(SECOND))
+    await until(lambda: len(stage.feed.waiting) <= 48)
+    await steps(100)
+    assert len(stage.feed.waiting) == 48  # one is handled, one has been taken and waits for room
+    go.set()
+    await stage.ends.until(len(timers))
+    stage.feed.stopped.set()
+    await running
+    assert set(stage.ends.of.values()) == {"handled"}
 
 
-def test_told_to_end_handlers_end_what_they_have_begun_and_what_waits_is_given_back() -> None:
-    async def play() -> None:
-        begun, go = asyncio.Event(), asyncio.Event()
+async def test_told_to_end_handlers_end_what_they_have_begun_and_what_waits_is_given_back() -> None:
+    begun, go = asyncio.Event(), asyncio.Event()
 
-        async def handle(_: DelayedMessage) -> None:
-            begun.set()
-            await go.wait()
+    async def handle(_: DelayedMessage) -> None:
+        begun.set()
+        await go.wait()
 
-        stage = Stage([timer_of(number, "a") for number in range(3)], handle)
-        running = asyncio.create_task(stage.run.until_stopped(SECOND))
-        await begun.wait()
-        await until(lambda: not stage.feed.waiting)
-        await steps(3)
-        stage.feed.stopped.set()
-        await stage.ends.until(2)
-        go.set()
-        await running
-        assert stage.ends.of == {"0:t0": "handled", "0:t1": "given back", "0:t2": "given back"}
-        assert stage.events == []
-
-    asyncio.run(play())
+    stage = Stage([timer_of(number, "a") for number in range(3)], handle)
+    running = asyncio.create_task(stage.run.until_stopped(SECOND))
+    await begun.wait()
+    await until(lambda: not stage.feed.waiting)
+    await steps(3)
+    stage.feed.stopped.set()
+    await stage.ends.until(2)
+    go.set()
+    await running
+    assert stage.ends.of == {"0:t0": "handled", "0:t1": "given back", "0:t2": "given back"}
+    assert stage.events == []
 
 
-def test_a_handler_that_outlasts_the_drain_is_cancelled_and_its_timer_given_back() -> None:
-    async def play() -> None:
-        async def handle(_: DelayedMessage) -> None:
-            await asyncio.Event().wait()
+async def test_a_handler_that_outlasts_the_drain_is_cancelled_and_its_timer_given_back() -> None:
+    async def handle(_: DelayedMessage) -> None:
+        await asyncio.Event().wait()
 
-        stage = Stage([timer_of(0)], handle)
-        running = asyncio.create_task(stage.run.until_stopped(SECOND / 100))
-        await until(lambda: not stage.feed.waiting)
-        stage.feed.stopped.set()
-        await running
-        assert stage.ends.of == {"0:t0": "given back"}
-        assert [event.name for event in stage.events] == ["handlers_left_behind"]
-
-    asyncio.run(play())
+    stage = Stage([timer_of(0)], handle)
+    running = asyncio.create_task(stage.run.until_stopped(SECOND / 100))
+    await until(lambda: not stage.feed.waiting)
+    stage.feed.stopped.set()
+    await running
+    assert stage.ends.of == {"0:t0": "given back"}
+    assert [event.name for event in stage.events] == ["handlers_left_behind"]
 
 
-def test_what_ends_receiving_is_raised_and_handlers_are_cancelled() -> None:
-    async def play() -> None:
-        async def handle(_: DelayedMessage) -> None:
-            await asyncio.Event().wait()
+async def test_what_ends_receiving_is_raised_and_handlers_are_cancelled() -> None:
+    async def handle(_: DelayedMessage) -> None:
+        await asyncio.Event().wait()
 
-        stage = Stage([timer_of(0)], handle, error=OSError("gone"))
-        with pytest.raises(OSError, match="gone"):
-            await stage.run.until_stopped(SECOND)
-        assert stage.ends.of == {"0:t0": "given back"}
-
-    asyncio.run(play())
+    stage = Stage([timer_of(0)], handle, error=OSError("gone"))
+    with pytest.raises(OSError, match="gone"):
+        await stage.run.until_stopped(SECOND)
+    assert stage.ends.of == {"0:t0": "given back"}
 
 
 class Noting(Middleware):
@@ -342,7 +322,7 @@ def test_cancelled_at_any_step_nothing_is_stranded_and_nothing_ends_twice(
     assert sorted(noting.entered) == sorted(noting.left), "a claim is not left behind"
 
 
-def test_however_often_it_is_cancelled_what_was_entered_is_left() -> None:
+async def test_however_often_it_is_cancelled_what_was_entered_is_left() -> None:
     """While a store takes its time."""
     go, is_in = threading.Event(), threading.Event()
 
@@ -357,41 +337,35 @@ def test_however_often_it_is_cancelled_what_was_entered_is_left() -> None:
     async def handle(_: DelayedMessage) -> None:
         raise AssertionError("it was cancelled before")
 
-    async def play() -> None:
-        stage = Stage([timer_of(0)], handle, middleware=(slow,))
-        running = asyncio.create_task(stage.run.until_stopped(SECOND))
-        await asyncio.to_thread(is_in.wait, 30)
-        (handling,) = stage.run._tasks
-        for _ in range(3):
-            handling.cancel()
-            await steps(3)
-        assert not handling.done()
-        go.set()
-        await asyncio.wait([handling])
-        assert (slow.entered, slow.left, stage.ends.of) == (["t0"], ["t0"], {"0:t0": "given back"})
-        stage.feed.stopped.set()
-        await running
-
-    asyncio.run(play())
+    stage = Stage([timer_of(0)], handle, middleware=(slow,))
+    running = asyncio.create_task(stage.run.until_stopped(SECOND))
+    await asyncio.to_thread(is_in.wait, 30)
+    (handling,) = stage.run._tasks
+    for _ in range(3):
+        handling.cancel()
+        await steps(3)
+    assert not handling.done()
+    go.set()
+    await asyncio.wait([handling])
+    assert (slow.entered, slow.left, stage.ends.of) == (["t0"], ["t0"], {"0:t0": "given back"})
+    stage.feed.stopped.set()
+    await running
 
 
-def test_told_to_end_while_it_waits_for_room_it_gives_back_what_it_has_taken() -> None:
-    async def play() -> None:
-        go = asyncio.Event()
+async def test_told_to_end_while_it_waits_for_room_it_gives_back_what_it_has_taken() -> None:
+    go = asyncio.Event()
 
-        async def handle(_: DelayedMessage) -> None:
-            await go.wait()
+    async def handle(_: DelayedMessage) -> None:
+        await go.wait()
 
-        stage = Stage([timer_of(number) for number in range(3)], handle, concurrency=1)
-        running = asyncio.create_task(stage.run.until_stopped(SECOND))
-        await until(lambda: len(stage.feed.waiting) == 1)
-        await steps(5)
-        stage.feed.stopped.set()
-        await stage.ends.until(1)
-        assert stage.ends.of == {"0:t1": "given back"}
-        go.set()
-        await running
-        assert stage.ends.of == {"0:t0": "handled", "0:t1": "given back"}
-        assert len(stage.feed.waiting) == 1, "the rest is the feed's to give back"
-
-    asyncio.run(play())
+    stage = Stage([timer_of(number) for number in range(3)], handle, concurrency=1)
+    running = asyncio.create_task(stage.run.until_stopped(SECOND))
+    await until(lambda: len(stage.feed.waiting) == 1)
+    await steps(5)
+    stage.feed.stopped.set()
+    await stage.ends.until(1)
+    assert stage.ends.of == {"0:t1": "given back"}
+    go.set()
+    await running
+    assert stage.ends.of == {"0:t0": "handled", "0:t1": "given back"}
+    assert len(stage.feed.waiting) == 1, "the rest is the feed's to give back"

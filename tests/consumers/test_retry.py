@@ -15,7 +15,7 @@ from tests.support.manual_clock import ManualClock
 from timewheel.consumers import ExponentialBackoff, FixedBackoff, ParkTimer, Postpone, RetryLater, RetryPolicy
 from timewheel.consumers.errors import SubscribeRefused, timeout_ms_of
 from timewheel.consumers.message import MAX_REASON_CHARS, Parked, Redirect, ToRetry
-from timewheel.consumers.retry import MAX_ATTEMPTS, Retries, after_failure
+from timewheel.consumers.retry import MAX_ATTEMPTS, Retries
 from timewheel.core import Plan
 from timewheel.core.durations import DAY_MS
 from timewheel.core.plan import Cancel
@@ -27,8 +27,8 @@ PLAN = Plan(due_topic="persistent://public/default/t", subscriptions=("s",), ret
 BROKEN = ValueError("no")
 
 
-def decided(policy: RetryPolicy, attempt: int = 0, error: Exception = BROKEN) -> Redirect:
-    return after_failure(policy, attempt, error, now_ms=NOW_MS, max_delay_ms=30 * DAY_MS, rng=random.Random(attempt))
+def decided(policy: RetryPolicy, attempt: int = 0, error: Exception = BROKEN) -> Redirect | None:
+    return Retries(policy, PLAN, ManualClock(NOW_MS), random.Random(attempt)).after(error, attempt)
 
 
 def test_it_is_tried_so_often_and_then_parked() -> None:
@@ -55,10 +55,7 @@ def test_it_is_tried_so_often_and_then_parked() -> None:
             RetryLater(31 * 86_400 * SECOND, "closed"),
             Parked("its back-off is 31d, and the plan's max_delay is 30d", "closed"),
         ),
-        (
-            RetryLater(-SECOND),
-            Parked(f"its back-off is {-SECOND!r}, which is no duration from 0"),
-        ),
+        (RetryLater(-SECOND), Parked(f"its back-off is {-SECOND!r}, which is no duration from 0")),
     ],
 )
 def test_handlers_say_themselves_what_they_want(error: Exception, expected: Redirect) -> None:

@@ -80,11 +80,7 @@ async def _sent_async(client: Any) -> None:
 
 @pytest.mark.parametrize(
     ("call", "kind"),
-    [
-        (_sent, SendFailed),
-        (lambda client: asyncio.run(_sent_async(client)), SendFailed),
-        (_cancelled, CancelFailed),
-    ],
+    [(_sent, SendFailed), (lambda client: asyncio.run(_sent_async(client)), SendFailed), (_cancelled, CancelFailed)],
     ids=["send", "async send", "cancel"],
 )
 def test_a_send_fails_as_ever_and_its_cause_says_how_to_check(

@@ -37,11 +37,7 @@ cancellations = st.builds(
     forget_ms=st.integers(0, MAX_TIME_MS),
 )
 few = st.builds(
-    Cancellation,
-    kind=kinds,
-    name=st.sampled_from("ab"),
-    cut=st.integers(0, 6),
-    forget_ms=st.integers(0, 5 * BUCKET_MS),
+    Cancellation, kind=kinds, name=st.sampled_from("ab"), cut=st.integers(0, 6), forget_ms=st.integers(0, 5 * BUCKET_MS)
 )
 
 

@@ -69,11 +69,7 @@ def test_no_topic_of_a_plan_is_a_former_one_of_it(plan: Plan, now_ms: int) -> No
         (plan(retry=True), plan(), ["[billing]", "?retry.billing"]),
         (plan(cancel=Cancel()), plan(Native()), ["[billing]", "?retry.billing", "tier-12h", "tier-1d"]),
         (plan(retry=True), plan(cancel=Cancel()), []),
-        (
-            plan(Calendar()),
-            plan(Calendar(interval_ms=12 * HOUR_MS)),
-            DAYS,
-        ),
+        (plan(Calendar()), plan(Calendar(interval_ms=12 * HOUR_MS)), DAYS),
     ],
 )
 def test_what_a_change_of_the_plan_leaves_behind(before: Plan, after: Plan, former: list[str]) -> None:

@@ -312,8 +312,7 @@ def test_what_came_far_too_early_goes_back_where_it_came_from() -> None:
 
 
 @pytest.mark.parametrize(
-    ("drains_from_ms", "leaves_plan"),
-    [(OUT_MS + 1, False), (OUT_MS, False), (OUT_MS - 1, True), (NOW_MS, True)],
+    ("drains_from_ms", "leaves_plan"), [(OUT_MS + 1, False), (OUT_MS, False), (OUT_MS - 1, True), (NOW_MS, True)]
 )
 def test_on_the_way_out_only_what_is_released_later_leaves_the_plan(drains_from_ms: int, leaves_plan: bool) -> None:
     """What is released before may have been sent on by a relay that goes as the plan says: it goes that way."""

@@ -79,9 +79,7 @@ def test_the_file_of_the_design_reads_as_the_plan_it_describes() -> None:
         ('[calendar]\ninterval = "12h"', Calendar(interval_ms=12 * HOUR_MS)),
         (
             '[wheel]\nrings = [{slot = "1h", slots = 30}, {slot = "1d", slots = 32, headstart = "1h"}]',
-            Wheel(
-                rings=(Ring(slot_ms=HOUR_MS, slots=30), Ring(slot_ms=DAY_MS, slots=32, headstart_ms=HOUR_MS)),
-            ),
+            Wheel(rings=(Ring(slot_ms=HOUR_MS, slots=30), Ring(slot_ms=DAY_MS, slots=32, headstart_ms=HOUR_MS))),
         ),
     ],
 )

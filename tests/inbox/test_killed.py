@@ -175,13 +175,7 @@ def test_one_that_slept_through_its_lease_is_told(
 @pytest.mark.parametrize("kind", ["sql-sqlite", "sql-postgres", "sqlite", "redis"])
 @pytest.mark.parametrize(("messages", "kills"), [(40, 6), pytest.param(3_000, 300, marks=pytest.mark.proof, id="long")])
 def test_kills_at_any_moment(
-    scene_of: Callable[[str], Scene],
-    workers: Crew,
-    seed: int,
-    evidence: Evidence,
-    kind: str,
-    messages: int,
-    kills: int,
+    scene_of: Callable[[str], Scene], workers: Crew, seed: int, evidence: Evidence, kind: str, messages: int, kills: int
 ) -> None:
     """Wherever the process happens to be: in the middle of a commit, too."""
     scene, rng = scene_of(kind), random.Random(seed)

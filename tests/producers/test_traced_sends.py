@@ -159,7 +159,9 @@ def test_where_nobody_traces_nothing_is_added_and_a_callers_context_goes_on() ->
         (pulsar.Result.MessageTooBig, PayloadTooLarge, "refused"),
     ],
 )
-def test_a_send_that_is_not_stored_says_how_sure_that_is(result: Any, error: type[Exception], outcome: str) -> None:
+async def test_a_send_that_is_not_stored_says_how_sure_that_is(
+    result: Any, error: type[Exception], outcome: str
+) -> None:
     client, spans = AnsweringClient(result), Spans()
     told: list[tuple[TimewheelError | None, Timer]] = []
     with traced(client, spans) as producer:
@@ -167,13 +169,9 @@ def test_a_send_that_is_not_stored_says_how_sure_that_is(result: Any, error: typ
             producer.send(b"x")
         producer.send_async(b"x", lambda *of: told.append(of), timer_id="sub-42", deliver_after=DAYS)
         producer.flush()
-
-    async def main() -> None:
-        async with AsyncTracedProducer(client, PLAN, tracer_provider=spans.provider, hooks=()) as producer:
-            with pytest.raises(error):
-                await producer.send(b"x")
-
-    asyncio.run(main())
+    async with AsyncTracedProducer(client, PLAN, tracer_provider=spans.provider, hooks=()) as producer:
+        with pytest.raises(error):
+            await producer.send(b"x")
     assert isinstance(told[0][0], error)
     assert len(spans.ended()) == 3
     for span in spans.ended():
@@ -231,7 +229,7 @@ def largest(client: AnsweringClient, **options: Any) -> bytes:
     raise AssertionError("all are refused")
 
 
-def test_a_timer_without_room_for_the_context_goes_without_it() -> None:
+async def test_a_timer_without_room_for_the_context_goes_without_it() -> None:
     options: Any = {"timer_id": "sub-42", "properties": {"n": "1"}}
     payload = largest(AnsweringClient(), **options)
     client, spans = AnsweringClient(), Spans()
@@ -241,14 +239,10 @@ def test_a_timer_without_room_for_the_context_goes_without_it() -> None:
         producer.flush()
         with pytest.raises(PayloadTooLarge):
             producer.send(payload + b"x", **options)
-
-    async def main() -> None:
-        async with AsyncTracedProducer(
-            client, PLAN, tracer_provider=spans.provider, hooks=(), max_message_bytes=10_000
-        ) as producer:
-            await producer.send(payload, **options)
-
-    asyncio.run(main())
+    async with AsyncTracedProducer(
+        client, PLAN, tracer_provider=spans.provider, hooks=(), max_message_bytes=10_000
+    ) as producer:
+        await producer.send(payload, **options)
     assert [of_the_user(properties) for properties in client.sent] == [{"n": "1"}] * 3
     outcomes = [attributes_of(span)["timewheel.outcome"] for span in spans.ended()]
     assert outcomes == ["stored", "stored", "refused", "stored"]
@@ -289,23 +283,19 @@ def test_an_outcome_is_told_once_and_leaves_nothing_on_its_thread(caplog: pytest
     assert caplog.records == []
 
 
-def test_an_asyncio_send_is_traced_and_a_cancelled_one_is_unknown() -> None:
+async def test_an_asyncio_send_is_traced_and_a_cancelled_one_is_unknown() -> None:
     client, spans = AnsweringClient(), Spans()
     silent = SilentClient(closes=True)
-
-    async def main() -> None:
-        async with AsyncTracedProducer(client, PLAN, tracer_provider=spans.provider, hooks=()) as producer:
-            with spans.tracer().start_as_current_span("request"):
-                await producer.send(b"x", deliver_after=DAYS)
-        producer = AsyncTracedProducer(silent, PLAN, tracer_provider=spans.provider, hooks=())
-        sending = asyncio.create_task(producer.send(b"x"))
-        assert await asyncio.get_running_loop().run_in_executor(None, silent.was_sent_to.wait, 10)
-        sending.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await sending
-        await producer.close(timeout_s=0)
-
-    asyncio.run(main())
+    async with AsyncTracedProducer(client, PLAN, tracer_provider=spans.provider, hooks=()) as producer:
+        with spans.tracer().start_as_current_span("request"):
+            await producer.send(b"x", deliver_after=DAYS)
+    producer = AsyncTracedProducer(silent, PLAN, tracer_provider=spans.provider, hooks=())
+    sending = asyncio.create_task(producer.send(b"x"))
+    assert await asyncio.get_running_loop().run_in_executor(None, silent.was_sent_to.wait, 10)
+    sending.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await sending
+    await producer.close(timeout_s=0)
     stored, cancelled = spans.ended("send")
     assert context_of(stored).trace_id == context_of(spans.only("request")).trace_id
     assert attributes_of(stored)["timewheel.outcome"] == "stored"

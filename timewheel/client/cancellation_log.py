@@ -32,41 +32,28 @@ from timewheel.events import (
     ManyCancellations,
 )
 
-PACK_PROPERTY = "tw-pack"
-"""Marks a message written by a compactor: cancellations that stood in the log before."""
+PACK_PROPERTY = "tw-pack"  # marks a message written by a compactor: cancellations that stood in the log before
 LOOK_EVERY_MS = 1_000
 """Interval at which the log is read without a question: known cancellations need no question, and relays ask none."""
-READ_TIMEOUT_MS = 1_000
-"""Wait for a message that the broker reports as available."""
-MAX_SILENT = 3
-"""Timed-out waits for one message after which reading has failed."""
+READ_TIMEOUT_MS = 1_000  # wait for a message that the broker reports as available
+MAX_SILENT = 3  # timed-out waits for one message after which reading has failed
 PROBE_SILENT = 2
 """Timed-out waits after which an empty message is written. Once it arrives, all earlier messages have arrived that the
 client does not hide (broker-facts: cancellation-log)."""
 PROBE_TIMEOUT_MS = 5_000
-LAST_INDEX = (1 << 31) - 1
-"""Index behind all messages of a batch."""
+LAST_INDEX = (1 << 31) - 1  # index behind all messages of a batch
 RETRY_MS = 200
 REOPEN_AFTER = 5
 """Failures in a row after which the reader is opened anew; the client's own reader mostly recovers by itself."""
 FORGET_EVERY_MS = 60_000
-QUEUED = 50
-"""Messages that the client reads ahead; packs take half a megabyte each."""
+QUEUED = 50  # messages that the client reads ahead; packs take half a megabyte each
 MANY_SHARE = 0.8
 JOIN_TIMEOUT_MS = 5_000
 
 
 class CancellationLog:
-    """Follows a plan's log of cancellations, on a thread of its own.
-
-    Args:
-        client: The user's `pulsar.Client`.
-        plan: A plan with ``[cancel]``.
-        clock: Clock for waits, and for forgetting cancellations.
-        hooks: Called when the log cannot be read, and when it can be read again.
-
-    Attributes:
-        table: All cancellations read so far; any thread may read it.
+    """Follows the log of cancellations of a plan with ``[cancel]``, on a thread of its own. Any thread may read
+    `table`, all cancellations read so far.
     """
 
     def __init__(self, client: ClientLike, plan: Plan, clock: Clock, hooks: Hooks) -> None:
@@ -130,11 +117,8 @@ class CancellationLog:
         self._alarms.flush(at_end=True)
 
     def ask(self) -> int:
-        """Ask for all newer cancellations.
-
-        Returns:
-            Number of the question. Once `is_answered` returns True for it, `table` has every cancellation that the
-            broker had confirmed before this call.
+        """Ask for all newer cancellations, and return the question's number. Once `is_answered` is True for it, `table`
+        has every cancellation that the broker had confirmed before this call.
         """
         with self._lock:
             self._asked += 1

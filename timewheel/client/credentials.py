@@ -82,8 +82,7 @@ def _file_reader(path: Path) -> Callable[[], str]:
 PAUSE_MS = 5_000
 """Pause before files that did not load, and have not changed since, are read again: reading authorities takes time."""
 
-_Mark = tuple[int, ...] | None
-"""Fingerprint of a file's content; None: the file does not exist now."""
+_Mark = tuple[int, ...] | None  # fingerprint of a file's content; None: the file does not exist now
 
 
 class TlsReader:

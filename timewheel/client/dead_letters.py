@@ -11,24 +11,17 @@ from timewheel.client.native import keys_of
 from timewheel.client.surface import SendCallback
 from timewheel.core.envelope import ID_PROPERTY, MAX_TIMER_ID_CHARS, TIMER_PROPERTY
 
-PARKED_PREFIX = "tw-parked-"
-"""Prefix of these properties."""
-PARKED_REASON = f"{PARKED_PREFIX}reason"
-"""Reason, as a sentence."""
-PARKED_ERROR = f"{PARKED_PREFIX}error"
-"""Last error of its handler; absent if the reason is another."""
-PARKED_FROM = f"{PARKED_PREFIX}from"
-"""Partition topic from which the message was taken."""
+PARKED_PREFIX = "tw-parked-"  # prefix of these properties
+PARKED_REASON = f"{PARKED_PREFIX}reason"  # reason, as a sentence
+PARKED_ERROR = f"{PARKED_PREFIX}error"  # last error of its handler; absent if the reason is another
+PARKED_FROM = f"{PARKED_PREFIX}from"  # partition topic from which the message was taken
 PARKED_PART = f"{PARKED_PREFIX}part"
 """Part of the message that this timer holds, if it was too large for one message (`timewheel.client.dead_letters`)."""
 
 
-DEAD_PREFIX = "tw-dead-"
-"""Prefix of these properties."""
-DEAD_REASON = f"{DEAD_PREFIX}reason"
-"""Reason, as a sentence."""
-DEAD_FROM = f"{DEAD_PREFIX}from"
-"""Partition topic from which the message was taken."""
+DEAD_PREFIX = "tw-dead-"  # prefix of these properties
+DEAD_REASON = f"{DEAD_PREFIX}reason"  # reason, as a sentence
+DEAD_FROM = f"{DEAD_PREFIX}from"  # partition topic from which the message was taken
 DEAD_AT = f"{DEAD_PREFIX}at"
 """Position in that topic: ``ledger:entry``, and ``:index`` within a batch. For messages that a relay never received,
 the positions of the messages before and behind them: ``90:3..90:5``."""
@@ -37,8 +30,7 @@ DEAD_PART = f"{DEAD_PREFIX}part"
 ``none``: the relay never received the message."""
 DEAD_ENCRYPTION = f"{DEAD_PREFIX}encryption"
 """Data needed to decrypt the payload, if it is encrypted (`timewheel.client.native.encryption_of`)."""
-DEAD_SCHEMA = f"{DEAD_PREFIX}schema"
-"""Schema version in that topic; absent if the message had none."""
+DEAD_SCHEMA = f"{DEAD_PREFIX}schema"  # schema version in that topic; absent if the message had none
 
 
 def without_notes(properties: Mapping[str, str]) -> dict[str, str]:
@@ -48,11 +40,9 @@ def without_notes(properties: Mapping[str, str]) -> dict[str, str]:
     return {name: text for name, text in properties.items() if not name.startswith((DEAD_PREFIX, PARKED_PREFIX))}
 
 
-PART_BYTES = 1_000_000
-"""Size of a part at the first attempt; each further attempt halves it twice."""
+PART_BYTES = 1_000_000  # size of a part at the first attempt; each further attempt halves it twice
 MIN_PART_BYTES = 4_000
-MAX_LINE_CHARS = 256
-"""Longest line that is kept; longer than any envelope."""
+MAX_LINE_CHARS = 256  # longest line that is kept; longer than any envelope
 
 
 def in_parts(
@@ -64,16 +54,10 @@ def in_parts(
     attempt: int,
     callback: SendCallback,
 ) -> None:
-    """Publish a message in parts: its payload, then as JSON its properties, its keys and its event time.
+    """Publish a message in parts, without batching: its payload, then as JSON its properties, keys and event time.
 
-    Args:
-        producer: Producer on the destination, without batching.
-        message: The received message.
-        properties: Properties of the message.
-        own: Properties that each part gets, in addition to those that name the timer.
-        part_property: Property that numbers the part: ``payload 1/6``.
-        attempt: Number of the attempt, from 1; parts become smaller with each attempt.
-        callback: Called with the outcome of all parts together, as the client's result and a message id.
+    Each part gets the properties ``own`` and, as ``part_property``, its number: ``payload 1/6``. Parts become smaller
+    with each attempt, counted from 1. The callback gets the outcome of all parts together.
     """
     size = max(PART_BYTES >> 2 * (attempt - 1), MIN_PART_BYTES)
     contents = {"payload": bytes(message.data()), "rest": _rest(message, properties)}

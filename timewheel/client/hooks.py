@@ -87,8 +87,7 @@ class Alarms:
         return alarm
 
 
-LOST_AFTER_MS = 5_000
-"""A dropped connection is usually back within a second."""
+LOST_AFTER_MS = 5_000  # a dropped connection is usually back within a second
 
 
 class ConnectionWatch:

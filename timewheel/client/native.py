@@ -25,14 +25,11 @@ import pulsar
 from timewheel.client.positions import Position
 from timewheel.client.surface import SendCallback
 
-_BYTES = 2
-"""Wire type of protobuf fields of bytes; a message id has these and numbers."""
-NO_SCHEMA = -1
-"""Schema version of a message that was written without a schema."""
+_BYTES = 2  # wire type of protobuf fields of bytes; a message id has these and numbers
+NO_SCHEMA = -1  # schema version of a message that was written without a schema
 
 _BATCH_SIZE_FIELD = 6
-_FIRST_CHUNK_FIELD = 7
-"""``batch_size`` and ``first_chunk_message_id`` of ``MessageIdData`` in PulsarApi.proto."""
+_FIRST_CHUNK_FIELD = 7  # `batch_size` and `first_chunk_message_id` of `MessageIdData` in PulsarApi.proto
 
 
 def schema_version_of(message: Any) -> int:

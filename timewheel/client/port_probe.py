@@ -8,15 +8,13 @@ from typing import Literal
 
 Scheme = Literal["http", "https", "pulsar", "pulsar+ssl"]
 
-TIMEOUT_S = 1.0
-"""Time-out of each step; only a call that has failed is probed."""
+TIMEOUT_S = 1.0  # time-out of each step; only a call that has failed is probed
 _WEB_REQUEST = b"GET / HTTP/1.0\r\n\r\n"
 _CONNECT = b"\x08\x02\x12\x0d\x0a\x09timewheel\x20\x13"
 """Command of Pulsar's protocol without credentials; a broker answers with CONNECTED or with an error."""
 _PULSAR_FRAME = b"".join(size.to_bytes(4, "big") for size in (len(_CONNECT) + 4, len(_CONNECT))) + _CONNECT
 LONGEST_ANSWER_BYTES = 64
-_ANSWER_AT = 8
-"""Index of the command in a frame."""
+_ANSWER_AT = 8  # index of the command in a frame
 _ANSWERS = (b"\x08\x03", b"\x08\x0e")
 _USUAL_PORTS = {"http": 8080, "https": 8443, "pulsar": 6650, "pulsar+ssl": 6651}
 

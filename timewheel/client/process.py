@@ -19,8 +19,7 @@ from timewheel.core.errors import ClientMisuse
 
 T = TypeVar("T")
 
-EXIT_MS = 3_000
-"""Time for work in progress in objects that were left open, when the interpreter ends."""
+EXIT_MS = 3_000  # time for work in progress in objects that were left open, when the interpreter ends
 PATCHED = ("threading", "thread", "queue")
 """Modules on which timewheel's threads are built, by gevent's and eventlet's names."""
 PATCHERS = (
@@ -96,14 +95,11 @@ class ProcessGuard:
 
 
 def end_at_exit(owner: T, end: Callable[[T], object], *, keep: bool = False) -> None:
-    """Register an object to be ended before the interpreter ends. A thread that returns from the client's own code into
-    an interpreter that no longer exists aborts the process (broker-facts: ends-without-close).
+    """Register an open object that ``end``, harmless if it has ended, ends before the interpreter ends, within seconds.
 
-    Args:
-        owner: Open object that has created a `ProcessGuard`, or belongs to such an object.
-        end: Ends the object within seconds; must be harmless if it has ended already.
-        keep: Keep the object until `has_ended`, since its threads go on without it. Otherwise the object is forgotten
-            with its last reference, which is safe: none of its threads holds it.
+    A thread that returns from the client's own code into an interpreter that no longer exists aborts the process
+    (broker-facts: ends-without-close). ``keep`` keeps the object until `has_ended`, since its threads go on without it.
+    Otherwise it is forgotten with its last reference, which is safe: none of its threads holds it.
     """
     _Process.open[owner] = end
     if keep:

@@ -8,32 +8,24 @@ from typing import Any
 import pulsar
 
 from timewheel.client.surface import ClientLike
-from timewheel.core.errors import TimewheelError, TopologyError
+from timewheel.core.errors import TimewheelError, TopologyError, says
 from timewheel.core.escapes import pulsar_admin
 from timewheel.core.names import Names, partition_of
 
-LOOKUP = "a lookup"
-"""The first call of every role."""
+LOOKUP = "a lookup"  # the first call of every role
 
 
+@says("no broker answered {call} of {topic}: {cause}; {remedy}")
 class BrokerUnreachable(TimewheelError, pulsar.Timeout, pulsar.ConnectError, ConnectionError):  # type: ignore[misc]  # pulsar ships no types
     """No broker answered the client's call or its repetitions in time.
 
     A subclass of both errors of pulsar-client that mean this, so that code written for either continues to work.
-
-    Attributes:
-        call: The call that failed, such as "a lookup".
-        topic: Topic of the call.
-        cause: The client's error, and facts about the address if they are known.
-        remedy: The next check.
     """
 
-    def __init__(self, call: str, topic: str, cause: str, remedy: str) -> None:
-        self.call = call
-        self.topic = topic
-        self.cause = cause
-        self.remedy = remedy
-        super().__init__(f"no broker answered {call} of {topic}: {cause}; {remedy}")
+    call: str  # the call that failed, such as "a lookup"
+    topic: str  # topic of the call
+    cause: str  # the client's error, and facts about the address if they are known
+    remedy: str  # the next check
 
 
 Explain = Callable[[str, str, Exception], BrokerUnreachable]

@@ -15,14 +15,11 @@ from typing import Any
 class Outcome(Enum):
     """Outcome of a message, or of opening a producer for it."""
 
-    OK = "ok"
-    """The message is stored."""
+    OK = "ok"  # the message is stored
     UNKNOWN = "unknown"
     """The message may or may not be stored: send it again only under the same timer id, or the same sequence id."""
-    REFUSED = "refused"
-    """The message is not stored."""
-    TOO_LARGE = "too_large"
-    """The message is not stored: it exceeds the broker's message size."""
+    REFUSED = "refused"  # the message is not stored
+    TOO_LARGE = "too_large"  # the message is not stored: it exceeds the broker's message size
     ROUTE_AGAIN = "route_again"
     """The topic is terminated or deleted: route the message again, never retry it (broker-facts: removing-a-topic)."""
     REOPEN = "reopen"
@@ -31,8 +28,7 @@ class Outcome(Enum):
     """Ok without a position: the broker dropped the message as a repeat. It is a repeat if the client sent it twice;
     it is not if another client used the producer's name (broker-facts: numbers-of-others). The outcome is unknown, so
     the message is sent again, under the same timer id and by another producer."""
-    BUSY = "busy"
-    """Another client holds the producer's name: back off (broker-facts: named-producers)."""
+    BUSY = "busy"  # another client holds the producer's name: back off (broker-facts: named-producers)
 
 
 SEEN_BEFORE = "the broker dropped it, as seen before of this producer"
@@ -64,13 +60,8 @@ def is_of_message(name: str) -> bool:
 
 
 def outcome_of_result(result: Any, message_id: Any, *, handed_over: bool = True) -> Outcome:
-    """Classify the arguments of a send callback.
-
-    Args:
-        result: A `pulsar.Result`.
-        message_id: A `pulsar.MessageId`; meaningful only if the result is Ok.
-        handed_over: False if the callback ran inside the call that should have handed the message over: the client
-            refused it on the spot, so it was not written.
+    """Classify the arguments of a send callback. Not ``handed_over``: it ran inside the call that should have handed
+    the message over, so the client refused it on the spot, and it was not written.
     """
     if result.value == _OK:
         return Outcome.DROPPED if message_id.ledger_id() < 0 else Outcome.OK

@@ -11,16 +11,8 @@ from timewheel.core.plan import Plan
 
 
 def check_kind(name: str, value: object, kind: type | tuple[str, ...], wanted: str) -> None:
-    """Refuse a value of another kind.
-
-    Args:
-        name: Name of the argument.
-        value: The value as given.
-        kind: The class; or the methods that the value has, which a class in place of its instance has not.
-        wanted: The needed kind, and a line that makes it.
-
-    Raises:
-        BadArgument: The value is of another kind.
+    """Refuse a value of another kind (`BadArgument`). ``kind`` is the class, or the methods that the value has, which a
+    class in place of its instance has not; ``wanted`` names the needed kind, and a line that makes it.
     """
     if not (isinstance(value, kind) if isinstance(kind, type) else has_methods(value, kind)):
         raise BadArgument(name, value, wanted)

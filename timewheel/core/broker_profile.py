@@ -184,8 +184,7 @@ _VERSIONS: Mapping[str, Mapping[str, Any]] = {
         "stale_index_bytes": 560,
     },
 }
-PROFILE_NAMES = tuple(_VERSIONS)
-"""Versions with known defaults."""
+PROFILE_NAMES = tuple(_VERSIONS)  # versions with known defaults
 
 _MAY_BE_ZERO = frozenset(
     {"gap_limit_ranges", "metadata_store_limit_ranges", "ledger_min_age_ms", "entry_overhead_bytes"}

@@ -26,8 +26,7 @@ from timewheel.core.envelope import (
 from timewheel.core.errors import CancellationUnreadable
 from timewheel.core.rng import Random
 
-PACK_BYTES = 512 * 1024
-"""Size limit of one message of the log; a broker takes ten times that by default."""
+PACK_BYTES = 512 * 1024  # size limit of one message of the log; a broker takes ten times that by default
 MAX_REFUSED = 100
 """Limit on unreadable lines of a message. The rest of the message is skipped, since each line costs an attempt of its
 own."""
@@ -62,16 +61,9 @@ def latest_forget_ms(max_delay_ms: int, keep_ms: int, written_ms: int) -> int:
 
 
 def read_cancellations(data: bytes, latest_ms: int = MAX_TIME_MS) -> list[Cancellation]:
-    """Read a message of the log: one line for each cancellation.
-
-    Args:
-        data: The message.
-        latest_ms: Latest time until which a cancellation is remembered, whatever its line declares
-            (`latest_forget_ms`).
-
-    Raises:
-        CancellationUnreadable: A line is foreign, garbled, or of a later version. The error has the readable
-            cancellations.
+    """Read a message of the log: one line for each cancellation, remembered until ``latest_ms`` (`latest_forget_ms`) at
+    most, whatever its line declares. `CancellationUnreadable`: a line is foreign, garbled, or of a later version; the
+    error has the readable cancellations.
     """
     try:
         # All lines at once: a pack has thousands of lines, and JSON never has a line's end within a line.
@@ -144,11 +136,8 @@ class Stamps:
         self._lock = Lock()
 
     def new(self, now_ms: int, above: int = 0) -> int:
-        """Return a stamp above ``above`` and above all stamps issued so far.
-
-        Args:
-            now_ms: UTC milliseconds.
-            above: A known generation: its replacement is ordered after it, whatever the clock shows.
+        """Return a stamp above all stamps issued so far, and above ``above``, a known generation: its replacement is
+        ordered after it, whatever the clock shows.
         """
         drawn = now_ms * 1_000 + int(self._rng.random() * 1_000)
         with self._lock:
@@ -199,8 +188,7 @@ MAX_LIVE = 1_000_000
 """Cancellations that a process is designed for, about 250 MB. A full table refuses new names and reports the refusal. A
 group takes one entry, however many timers it has."""
 
-BUCKET_MS = 10 * MINUTE_MS
-"""Precision with which cancellations are forgotten; never too early."""
+BUCKET_MS = 10 * MINUTE_MS  # precision with which cancellations are forgotten; never too early
 
 
 class CancellationTable:
@@ -255,10 +243,8 @@ class CancellationTable:
         return Cancellation("group", envelope.life.group, *self._groups[envelope.life.group])
 
     def merge(self, cancellation: Cancellation) -> bool:
-        """Merge a cancellation: the higher limit and the later time to forget it win.
-
-        Returns:
-            False if the table is full and has no entry for this name: the cancellation is not remembered.
+        """Merge a cancellation: the higher limit and the later time to forget it win. False: the table is full and has
+        no entry for this name, and the cancellation is not remembered.
         """
         kind, name, cut, forget_ms = cancellation
         table = self._timers if kind == "timer" else self._groups

@@ -80,10 +80,8 @@ class SystemClock:
 
 
 def wait_until(clock: Clock, condition: threading.Condition, reached: Callable[[], bool], timeout_ms: int) -> bool:
-    """Wait on a condition that the caller holds until ``reached()``, for at most ``timeout_ms`` of the clock's time.
-
-    Returns:
-        False if the time passed before.
+    """Wait on a condition that the caller holds until ``reached()``; False: ``timeout_ms`` of the clock's time passed
+    before.
     """
     if reached():
         return True

@@ -19,16 +19,11 @@ from urllib.parse import unquote, urlsplit
 from timewheel.core.envelope import MAX_TIME_MS
 from timewheel.core.errors import BadConnection
 
-HIDDEN = "***"
-"""Placeholder that is shown instead of a secret."""
+HIDDEN = "***"  # placeholder that is shown instead of a secret
 
 
 class Secret:
-    """Holds a secret. Only `reveal` returns it, so that every use can be found in the code.
-
-    Args:
-        text: The secret.
-    """
+    """Holds a secret. Only `reveal` returns it, so that every use can be found in the code."""
 
     __slots__ = ("_text",)
 
@@ -78,21 +73,15 @@ def _check_url(name: str, url: str, schemes: tuple[str, ...]) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OAuth2:
-    """OAuth2 with the client credentials flow.
+    """OAuth2 with the client credentials flow."""
 
-    Args:
-        issuer_url: URL of the authorization server, which names its token endpoint under
-            ``/.well-known/openid-configuration``.
-        private_key: A JSON file with ``client_id`` and ``client_secret``: its path, ``file://`` and its path, or
-            ``data:application/json;base64,`` and its content.
-        audience: Audience of the token, if the server requires an audience.
-        scope: Scope of the token, if the server requires a scope.
-    """
-
+    # URL of the authorization server, which names its token endpoint under `/.well-known/openid-configuration`
     issuer_url: str
+    # a JSON file with `client_id` and `client_secret`: its path, `file://` and its path, or
+    # `data:application/json;base64,` and its content
     private_key: Secret
-    audience: str | None = None
-    scope: str | None = None
+    audience: str | None = None  # audience of the token, if the server requires an audience
+    scope: str | None = None  # scope of the token, if the server requires a scope
 
     def __post_init__(self) -> None:
         _check_url("oauth2.issuer_url", self.issuer_url, WEB_SCHEMES)
@@ -109,34 +98,22 @@ class OAuth2:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Connection:
     """One layer of the connection settings, or all layers together; None: the layer leaves the field open.
-
-    Args:
-        service_url: Brokers: ``pulsar://host:6650`` or, with TLS, ``pulsar+ssl://host:6651``.
-        admin_url: Web service of any broker: ``http://host:8080`` or ``https://host:8443``.
-        token: Token for the brokers. Only one of `token`, `token_file` and `oauth2` may be given.
-        token_file: File with the token, read at every connect.
-        oauth2: Authorization server that issues the token.
-        tls_trust_certs_file_path: PEM file with the authorities to trust instead of the system's.
-        tls_certificate_file_path: PEM file with a client certificate. It identifies the client if no token is given.
-        tls_private_key_file_path: PEM file with the certificate's key; None: the certificate's file holds both.
-        tls_validate_hostname: Require that a certificate names the host that presents it.
-        tls_allow_insecure_connection: Accept any certificate.
-        sources: The option, variable or file that gave a URL, by field; errors name it.
-
-    Raises:
-        BadConnection: The settings contradict each other, or a URL is not valid.
+    `BadConnection`: the settings contradict each other, or a URL is not valid.
     """
 
-    service_url: str | None = None
-    admin_url: str | None = None
-    token: Secret | None = None
-    token_file: Path | None = None
-    oauth2: OAuth2 | None = None
-    tls_trust_certs_file_path: Path | None = None
+    service_url: str | None = None  # brokers: `pulsar://host:6650` or, with TLS, `pulsar+ssl://host:6651`
+    admin_url: str | None = None  # web service of any broker: `http://host:8080` or `https://host:8443`
+    token: Secret | None = None  # token for the brokers. Only one of `token`, `token_file` and `oauth2` may be given.
+    token_file: Path | None = None  # file with the token, read at every connect
+    oauth2: OAuth2 | None = None  # authorization server that issues the token
+    tls_trust_certs_file_path: Path | None = None  # PEM file with the authorities to trust instead of the system's
+    # PEM file with a client certificate. It identifies the client if no token is given.
     tls_certificate_file_path: Path | None = None
+    # PEM file with the certificate's key; None: the certificate's file holds both
     tls_private_key_file_path: Path | None = None
-    tls_validate_hostname: bool | None = None
-    tls_allow_insecure_connection: bool | None = None
+    tls_validate_hostname: bool | None = None  # require that a certificate names the host that presents it
+    tls_allow_insecure_connection: bool | None = None  # accept any certificate
+    # the option, variable or file that gave a URL, by field; errors name it
     sources: Mapping[str, str] = field(default_factory=dict, compare=False)
 
     def __post_init__(self) -> None:
@@ -183,13 +160,9 @@ DEFAULTS = Connection(
 
 
 def connection_of_environment(environment: Mapping[str, str]) -> Connection:
-    """Build the layer of the variables ``PULSAR_<FIELD>``, and ``PULSAR_OAUTH2_<FIELD>`` for the fields of `OAuth2`.
-
-    Args:
-        environment: Variables by name. An empty variable counts as unset.
-
-    Raises:
-        BadConnection: `Connection` refuses the settings, or a switch is neither ``true`` nor ``false``.
+    """Build the layer of the variables ``PULSAR_<FIELD>``, and ``PULSAR_OAUTH2_<FIELD>`` for the fields of `OAuth2`. An
+    empty variable counts as unset. `BadConnection`: the settings are refused, or a switch is neither ``true`` nor
+    ``false``.
     """
 
     def variable(name: str) -> str:

@@ -12,8 +12,7 @@ from timewheel.core.connection import FILES, Connection, Secret, oauth2_of
 from timewheel.core.errors import BadConnection, did_you_mean
 from timewheel.core.planfile import QUOTING, line_of, mended_line
 
-MAX_FILE_BYTES = 100_000
-"""A connection file takes a few hundred bytes; a larger file is a mistake."""
+MAX_FILE_BYTES = 100_000  # a connection file takes a few hundred bytes; a larger file is a mistake
 
 
 class _Table(BaseModel):
@@ -45,10 +44,8 @@ class _File(_Table):
 
 
 def load_connection(path: Path) -> Connection:
-    """Read a connection file. Relative paths in the file are relative to its folder.
-
-    Raises:
-        BadConnection: The file is unreadable, is not TOML, has an unknown key, or contradicts itself.
+    """Read a connection file; its relative paths are relative to its folder. `BadConnection`: the file is unreadable,
+    is not TOML, has an unknown key, or contradicts itself.
     """
     try:
         with path.open("rb") as file:

@@ -14,8 +14,7 @@ MINUTE_MS = 60 * SECOND_MS
 HOUR_MS = 60 * MINUTE_MS
 DAY_MS = 24 * HOUR_MS
 
-MAX_DURATION_MS = 10 * 365 * DAY_MS
-"""Ten years: longer than any ledger should be pinned, and far from every overflow."""
+MAX_DURATION_MS = 10 * 365 * DAY_MS  # ten years: longer than any ledger should be pinned, and far from every overflow
 
 ROUND_MS = (
     *(seconds * SECOND_MS for seconds in (1, 2, 5, 10, 15, 30)),
@@ -30,16 +29,8 @@ _PATTERN = re.compile(r"([0-9]{1,15})(ms|s|m|h|d)", re.ASCII)
 
 
 def parse_duration(text: str) -> int:
-    """Read a duration.
-
-    Args:
-        text: A whole number and a unit of ``ms s m h d``; no sign, no fraction, no spaces.
-
-    Returns:
-        Milliseconds, at most `MAX_DURATION_MS`.
-
-    Raises:
-        DurationError: The text is something else, or longer than ten years.
+    """Read a whole number and a unit of ``ms s m h d`` (no sign, fraction or spaces) as milliseconds. `DurationError`:
+    the text is something else, or longer than ten years.
     """
     if not isinstance(text, str):
         raise DurationError(text, f"expected text, not {type(text).__name__}")

@@ -32,27 +32,21 @@ FROM_PROPERTY = "tw-from"
 NUDGE_PROPERTY = "tw-nudge"
 PROBE_PROPERTY = "tw-probe"
 """Marks a probe, by which a relay learns that it has received all waiting messages; its value names the relay."""
-ENVELOPE_VERSION = 2
-"""Highest version that is read. Envelopes that fit into version 1 are written in version 1."""
+ENVELOPE_VERSION = 2  # highest version that is read. Envelopes that fit into version 1 are written in version 1.
 
-MAX_TIME_MS = 253_402_300_799_999
-"""Last millisecond of the year 9999, the latest time of a datetime."""
+MAX_TIME_MS = 253_402_300_799_999  # last millisecond of the year 9999, the latest time of a datetime
 _TIME_DIGITS = len(str(MAX_TIME_MS))
 _VERSION_DIGITS = 9
 MIN_DUE_MS = MAX_TIME_MS // 1_000 + 1
 """Least due time, in January 1978: every due time given in seconds, up to the year 9999, is below it, and no real timer
 is due before it."""
-MAX_HOPS_WRITTEN = 999_999
-"""Highest number of hops that the line has room for; the plan has the limit on hops."""
+MAX_HOPS_WRITTEN = 999_999  # highest number of hops that the line has room for; the plan has the limit on hops
 MAX_TIMER_ID_CHARS = 256
 """A timer id is a key in memory for each handled timer; longer ids would make the size of that memory unbounded."""
-MAX_GROUP_CHARS = 256
-"""Limited like a timer id: a cancelled group is a key in memory."""
+MAX_GROUP_CHARS = 256  # limited like a timer id: a cancelled group is a key in memory
 MAX_SUBSCRIPTION_CHARS = 1_024
-MAX_GENERATION = 9_999_999_999_999_999
-"""Stamps are microseconds since 1970, in 16 digits."""
-_SHORT_GENERATION = 999_999_999
-"""Highest generation that version 1 has room for."""
+MAX_GENERATION = 9_999_999_999_999_999  # stamps are microseconds since 1970, in 16 digits
+_SHORT_GENERATION = 999_999_999  # highest generation that version 1 has room for
 
 # One regular expression checks form, version and sizes at once: fewer steps per message than any loop.
 _LINE = re.compile(r"1 (\d{1,15}) (\d{1,9}) (\d{1,6}) (\d{1,15}) (\d{1,10})", re.ASCII)
@@ -61,21 +55,14 @@ _GROUP = re.compile(r"(\d{1,16}) (.+)", re.ASCII | re.DOTALL)
 
 
 class Life(NamedTuple):
-    """Fields that only some timers have; the same through all hops of one attempt.
+    """Fields that only some timers have; the same through all hops of one attempt."""
 
-    Args:
-        attempt: Number of times that a handler of a subscription has postponed the timer; 0 at first.
-        first_due_ms: Due time before the first of those attempts, UTC milliseconds; 0: this is the first attempt.
-        group: Group of the timer; empty: none.
-        group_stamp: Stamp of the time at which the timer joined the group (`timewheel.core.cancellations.Stamps`).
-        only_for: The only subscription that gets the timer; empty: all subscriptions of the plan.
-    """
-
-    attempt: int = 0
-    first_due_ms: int = 0
-    group: str = ""
+    attempt: int = 0  # number of times that a handler of a subscription has postponed the timer; 0 at first
+    first_due_ms: int = 0  # due time before the first of those attempts, UTC milliseconds; 0: this is the first attempt
+    group: str = ""  # group of the timer; empty: none
+    # stamp of the time at which the timer joined the group (`timewheel.core.cancellations.Stamps`)
     group_stamp: int = 0
-    only_for: str = ""
+    only_for: str = ""  # the only subscription that gets the timer; empty: all subscriptions of the plan
 
 
 FIRST_LIFE = Life()
@@ -148,10 +135,7 @@ class Envelope(NamedTuple):
 
         Equal to `properties` of such an envelope, at a third of the cost: this runs once per send.
         """
-        return {
-            ID_PROPERTY: timer_id,
-            TIMER_PROPERTY: f"1 {due_ms} 0 0 {entered_ms} {revision}",
-        }
+        return {ID_PROPERTY: timer_id, TIMER_PROPERTY: f"1 {due_ms} 0 0 {entered_ms} {revision}"}
 
     @classmethod
     def read(cls, properties: Mapping[str, str]) -> Envelope | None:

@@ -7,12 +7,15 @@ states the fact, the limit and the remedy.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from difflib import get_close_matches
-from typing import Any
+from string import Formatter
+from typing import Any, ClassVar, TypeVar, dataclass_transform
 
-_SHOWN_CHARS = 200
-"""Characters of a caller's value in a message; the attribute holds the whole value."""
+E = TypeVar("E", bound="TimewheelError")
+
+_SHOWN_CHARS = 200  # characters of a caller's value in a message; the attribute holds the whole value
 
 
 def _shown(value: object) -> str:
@@ -30,6 +33,11 @@ class TimewheelError(Exception):
     They can be pickled, with all attributes: they cross process borders (``multiprocessing``, Spark, a task queue).
     """
 
+    _template: ClassVar[str] = ""
+
+    def __post_init__(self) -> None:
+        super().__init__(_MESSAGE.vformat(self._template, (), vars(self)))
+
     def __reduce__(self) -> tuple[Any, ...]:
         # The default calls the class with the finished message, which no constructor below accepts.
         return _restore, (type(self), self.args, dict(self.__dict__))
@@ -42,15 +50,31 @@ def _restore(kind: type[TimewheelError], args: tuple[Any, ...], facts: Mapping[s
     return error
 
 
+class _Message(Formatter):
+    def format_field(self, value: object, format_spec: str) -> str:
+        return _shown(value) if format_spec == "shown" else str(super().format_field(value, format_spec))
+
+
+_MESSAGE = _Message()
+
+
+@dataclass_transform(eq_default=False)
+def says(template: str) -> Callable[[type[E]], type[E]]:
+    """Give an error a constructor that takes its fields, and a message made of them; ``{field:shown}`` is shortened."""
+
+    def decorate(kind: type[E]) -> type[E]:
+        kind._template = template  # noqa: SLF001 - of the root above
+        return dataclass(eq=False, repr=False)(kind)
+
+    return decorate
+
+
+@says("not a duration: {text:shown}: {reason}; write a whole number and a unit, like 90s, 12h or 5d")
 class DurationError(TimewheelError, ValueError):
     """A duration text such as ``"90s"`` could not be read."""
 
-    def __init__(self, text: object, reason: str) -> None:
-        self.text = text
-        self.reason = reason
-        super().__init__(
-            f"not a duration: {_shown(text)}: {reason}; write a whole number and a unit, like 90s, 12h or 5d"
-        )
+    text: object
+    reason: str
 
 
 class PlanError(TimewheelError, ValueError):
@@ -84,20 +108,13 @@ class PlanError(TimewheelError, ValueError):
         return f"{plan}: {self.field}{found}: {self.limit}"
 
 
+@says("broker profile: {field} = {value:shown}: {limit}")
 class ProfileError(TimewheelError, ValueError):
-    """A broker profile has an impossible number or an unknown field.
+    """A broker profile has an impossible number or an unknown field."""
 
-    Attributes:
-        field: The field, or the broker's own setting.
-        value: The given value.
-        limit: The allowed values, as a sentence without a full stop.
-    """
-
-    def __init__(self, field: str, value: object, limit: str) -> None:
-        self.field = field
-        self.value = value
-        self.limit = limit
-        super().__init__(f"broker profile: {field} = {_shown(value)}: {limit}")
+    field: str  # the field, or the broker's own setting
+    value: object  # the given value
+    limit: str  # the allowed values, as a sentence without a full stop
 
 
 class EnvelopeError(TimewheelError, ValueError):
@@ -123,14 +140,13 @@ class EnvelopeTooNew(EnvelopeError):
         super().__init__(f"version {version}, this timewheel reads version {readable}; upgrade it", found)
 
 
+@says("{topic}: {problem}; {remedy}")
 class TopologyError(TimewheelError):
     """A topic, subscription or policy on the broker differs from the plan."""
 
-    def __init__(self, topic: str, problem: str, remedy: str) -> None:
-        self.topic = topic
-        self.problem = problem
-        self.remedy = remedy
-        super().__init__(f"{topic}: {problem}; {remedy}")
+    topic: str
+    problem: str
+    remedy: str
 
 
 class ClientMisuse(TimewheelError, RuntimeError):
@@ -145,26 +161,24 @@ class SendRefused(TimewheelError, ValueError):
     """The caller's arguments cannot be sent; nothing was sent."""
 
 
+@says("bad {name} {value:shown}: {reason}")
 class BadArgument(SendRefused):
     """An argument is of the wrong kind, or no message can carry it.
 
     Examples: a path in place of a plan, a property that is not text, a negative event time.
     """
 
-    def __init__(self, name: str, value: object, reason: str) -> None:
-        self.name = name
-        self.value = value
-        self.reason = reason
-        super().__init__(f"bad {name} {_shown(value)}: {reason}")
+    name: str
+    value: object
+    reason: str
 
 
+@says("bad due time {value:shown}: {reason}")
 class BadDueTime(SendRefused):
     """The due time is not a point in time: naive, NaN, negative, out of range, or given twice."""
 
-    def __init__(self, value: object, reason: str) -> None:
-        self.value = value
-        self.reason = reason
-        super().__init__(f"bad due time {_shown(value)}: {reason}")
+    value: object
+    reason: str
 
 
 class PayloadTooLarge(SendRefused):
@@ -186,100 +200,82 @@ class PayloadTooLarge(SendRefused):
         )
 
 
+@says("property {name!r}: names that begin with {prefix!r} belong to timewheel; rename it")
 class ReservedProperty(SendRefused):
     """A user property begins with timewheel's reserved prefix."""
 
-    def __init__(self, name: str, prefix: str) -> None:
-        self.name = name
-        self.prefix = prefix
-        super().__init__(f"property {name!r}: names that begin with {prefix!r} belong to timewheel; rename it")
+    name: str
+    prefix: str
 
 
+@says("bad timer id {value:shown}: {reason}")
 class BadTimerId(SendRefused):
     """A timer id is empty, too long, or not text."""
 
-    def __init__(self, value: object, reason: str) -> None:
-        self.value = value
-        self.reason = reason
-        super().__init__(f"bad timer id {_shown(value)}: {reason}")
+    value: object
+    reason: str
 
 
+@says("timer {timer_id!r} was not stored in {topic}: {cause}; it may be sent again")
 class SendFailed(TimewheelError, ConnectionError):
     """The broker did not take the message. It was not stored, and may be sent again."""
 
-    def __init__(self, timer_id: str, topic: str, cause: str) -> None:
-        self.timer_id = timer_id
-        self.topic = topic
-        self.cause = cause
-        super().__init__(f"timer {timer_id!r} was not stored in {topic}: {cause}; it may be sent again")
+    timer_id: str
+    topic: str
+    cause: str
 
 
+@says(
+    "timer {timer_id!r} may or may not be stored in {topic}: {cause}; send it again with timer_id={timer_id!r}, "
+    "never with a new one"
+)
 class SendOutcomeUnknown(TimewheelError, TimeoutError):
     """The broker may or may not have stored the message.
 
     Sending it again **under the same timer id** is safe: consumers drop the second copy.
     """
 
-    def __init__(self, timer_id: str, topic: str, cause: str) -> None:
-        self.timer_id = timer_id
-        self.topic = topic
-        self.cause = cause
-        super().__init__(
-            f"timer {timer_id!r} may or may not be stored in {topic}: {cause}; "
-            f"send it again with timer_id={timer_id!r}, never with a new one"
-        )
+    timer_id: str
+    topic: str
+    cause: str
 
 
+@says("cannot cancel {what:shown}: {reason}")
 class CancelRefused(TimewheelError, ValueError):
     """The timer or group cannot be cancelled: no id, another topic's timer, no ``[cancel]`` in the plan.
 
     Nothing was done.
     """
 
-    def __init__(self, what: object, reason: str) -> None:
-        self.what = what
-        self.reason = reason
-        super().__init__(f"cannot cancel {_shown(what)}: {reason}")
+    what: object
+    reason: str
 
 
+@says("{name!r} was not cancelled, {topic} did not accept the cancellation: {cause}; it may be tried again")
 class CancelFailed(TimewheelError, ConnectionError):
     """The cancellation was not stored, so the timer will be delivered. The cancel may be tried again."""
 
-    def __init__(self, name: str, topic: str, cause: str) -> None:
-        self.name = name
-        self.topic = topic
-        self.cause = cause
-        super().__init__(
-            f"{name!r} was not cancelled, {topic} did not accept the cancellation: {cause}; it may be tried again"
-        )
+    name: str
+    topic: str
+    cause: str
 
 
+@says("{name!r} may or may not be cancelled, {topic} did not answer: {cause}; try it again, which is always safe")
 class CancelOutcomeUnknown(TimewheelError, TimeoutError):
     """The broker may or may not have stored the cancellation. Trying again is always safe."""
 
-    def __init__(self, name: str, topic: str, cause: str) -> None:
-        self.name = name
-        self.topic = topic
-        self.cause = cause
-        super().__init__(
-            f"{name!r} may or may not be cancelled, {topic} did not answer: {cause}; try it again, which is always safe"
-        )
+    name: str
+    topic: str
+    cause: str
 
 
+@says("no cancellation: {reason} (found {data:shown})")
 class CancellationUnreadable(TimewheelError, ValueError):
-    """A message in the log of cancellations is foreign or has an unreadable line.
+    """A message in the log of cancellations is foreign or has an unreadable line."""
 
-    Attributes:
-        data: The message.
-        reason: Reason why it is unreadable.
-        readable: The `Cancellation` of each readable line.
-    """
-
-    def __init__(self, data: bytes, reason: str, readable: Sequence[Any] = ()) -> None:
-        self.data = data
-        self.reason = reason
-        self.readable = readable
-        super().__init__(f"no cancellation: {reason} (found {_shown(data)})")
+    data: bytes  # the message
+    reason: str  # reason why it is unreadable
+    readable: Sequence[Any] = ()  # the `Cancellation` of each readable line
 
 
 class AdminError(TimewheelError):
@@ -320,42 +316,29 @@ class AdminUnreachable(AdminError, ConnectionError):
         super().__init__(None, endpoint, reason)
 
 
+@says("{name!r} is no {kind} name: {reason}")
 class BadName(TimewheelError, ValueError):
     """A name is invalid for a topic, namespace, tenant or subscription."""
 
-    def __init__(self, kind: str, name: object, reason: str) -> None:
-        self.kind = kind
-        self.name = name
-        self.reason = reason
-        super().__init__(f"{name!r} is no {kind} name: {reason}")
+    kind: str
+    name: object
+    reason: str
 
 
+@says("connection: {field} {problem}")
 class BadConnection(TimewheelError, ValueError):
-    """Connection settings are invalid. The message never repeats a value, which may be a secret.
+    """Connection settings are invalid. The message never repeats a value, which may be a secret."""
 
-    Attributes:
-        field: Name of the setting.
-        problem: The problem.
-    """
-
-    def __init__(self, field: str, problem: str) -> None:
-        self.field = field
-        self.problem = problem
-        super().__init__(f"connection: {field} {problem}")
+    field: str  # name of the setting
+    problem: str  # the problem
 
 
+@says("no token from {issuer_url}: {reason}")
 class TokenNotGiven(TimewheelError, ConnectionError):
-    """An authorization server issued no token.
+    """An authorization server issued no token."""
 
-    Attributes:
-        issuer_url: URL of the server.
-        reason: The server's message, or the reason why there is no message.
-    """
-
-    def __init__(self, issuer_url: str, reason: str) -> None:
-        self.issuer_url = issuer_url
-        self.reason = reason
-        super().__init__(f"no token from {issuer_url}: {reason}")
+    issuer_url: str  # URL of the server
+    reason: str  # the server's message, or the reason why there is no message
 
 
 def did_you_mean(given: object, known: Iterable[str], place: str = "") -> str:

@@ -11,8 +11,7 @@ import shlex
 from collections.abc import Sequence
 from typing import Final
 
-_FORMULA: Final = ("=", "+", "-", "@", "\t", "\r")
-"""First characters of a cell that a spreadsheet computes."""
+_FORMULA: Final = ("=", "+", "-", "@", "\t", "\r")  # first characters of a cell that a spreadsheet computes
 _SURROGATEESCAPE: Final = ("\udc80", "\udcff")
 """Range of the characters by which Python's text represents bytes of a file's name that are not UTF-8."""
 

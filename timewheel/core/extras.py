@@ -27,12 +27,7 @@ EXTRAS: Final[Mapping[str, Mapping[str, str]]] = {
     },
     "metrics": {"prometheus_client": "prometheus-client>=0.20"},
     "otel": {"opentelemetry": "opentelemetry-api"},
-    "planner": {
-        "numpy": "numpy>=2",
-        "pandas": "pandas>=2.2,<3",
-        "pyarrow": "pyarrow>=15",
-        "pyspark": "pyspark>=4.1",
-    },
+    "planner": {"numpy": "numpy>=2", "pandas": "pandas>=2.2,<3", "pyarrow": "pyarrow>=15", "pyspark": "pyspark>=4.1"},
     "redis": {"redis": "redis>=5"},
     "report": {"altair": "altair>=6", "jinja2": "jinja2>=3.1", "vl_convert": "vl-convert-python>=1.9"},
 }
@@ -67,15 +62,8 @@ def install_line(requirements: Iterable[str]) -> str:
 
 
 def need_extras(purpose: str, *extras: str, java: bool = False) -> None:
-    """Raise one error for everything that is not installed.
-
-    Args:
-        purpose: Feature that needs the extras, as the subject of a sentence.
-        extras: Names in pyproject.toml.
-        java: True if the feature needs Java as well.
-
-    Raises:
-        ExtraMissing: A library, or Java, is not installed.
+    """Raise one `ExtraMissing` for everything that is not installed: libraries of extras (names in pyproject.toml), and
+    Java if needed. ``purpose``, the feature that needs them, is the subject of a sentence.
     """
     missing = [requirement for name, requirement in _modules_of(extras).items() if find_spec(name) is None]
     no_java = java and shutil.which("java") is None and "JAVA_HOME" not in os.environ
@@ -84,9 +72,8 @@ def need_extras(purpose: str, *extras: str, java: bool = False) -> None:
 
 
 def missing_extra(purpose: str, *extras: str) -> Callable[[str], ExtraMissing | None]:
-    """Return a function that builds the error for a missing library, by its name; None: none of the extras has it.
-
-    Made for `timewheel.core.extras.names_on_first_use`.
+    """Return a function, for `names_on_first_use`, that builds the error for a missing library, by its name; None: none
+    of the extras has it.
     """
     modules = _modules_of(extras)
 
@@ -105,17 +92,11 @@ def _modules_of(extras: Iterable[str]) -> Mapping[str, str]:
 
 
 def names_on_first_use(
-    package: str,
-    module_of: Mapping[str, str],
-    missing: Callable[[str], Exception | None] = lambda _: None,
+    package: str, module_of: Mapping[str, str], missing: Callable[[str], Exception | None] = lambda _: None
 ) -> Callable[[str], object]:
-    """Return a ``__getattr__`` for a package whose names are loaded on first use.
-
-    Args:
-        package: Name of the package, ``__name__``.
-        module_of: Module of each name: relative to the package, as in ``.relay``, or absolute.
-        missing: Returns the error for a library that is not installed, by its top-level name; None: no extra installs
-            this library, and Python's own error is raised.
+    """Return a ``__getattr__`` for a package whose names are loaded on first use. ``module_of`` has each name's module,
+    relative to the package or absolute; ``missing`` builds the error for a library that is not installed, by its
+    top-level name (None: Python's own error is raised).
     """
 
     def load(name: str) -> object:

@@ -19,16 +19,10 @@ makers of TDMQ, a Pulsar service, advise alarms between 8,000 and 10,000 of 10,0
 
 
 def expected_gaps(arrivals: Iterable[tuple[int, int]], at_ms: Sequence[int], bin_ms: int) -> list[float]:
-    """Predict the gap ranges of a stream of arrivals by the law.
-
-    Args:
-        arrivals: (arrival, acknowledgement) of each entry in one due topic's partition, UTC milliseconds.
-        at_ms: Moments at which to predict, ascending.
-        bin_ms: Entries that arrive within the same bin count as one burst in random order.
-
-    Returns:
-        A mean per moment. With F the acknowledged share of a burst at that moment: the sum over bursts of
-        ``n F (1 - F)``, and of ``F_next (1 - F)`` for the pair of entries at which two bursts meet.
+    """Predict the mean gap ranges of one due partition by the law, at each of some ascending moments, from (arrival,
+    acknowledgement) of each entry, all UTC milliseconds. Entries that arrive within the same bin count as one burst in
+    random order. With F the acknowledged share of a burst at that moment: the sum over bursts of ``n F (1 - F)``, and
+    of ``F_next (1 - F)`` for the pair of entries at which two bursts meet.
     """
     bursts: defaultdict[int, list[int]] = defaultdict(list)
     for arrived_ms, acknowledged_at_ms in arrivals:

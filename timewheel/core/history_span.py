@@ -14,11 +14,8 @@ def shows_day(span_ms: float) -> bool:
 
 
 def shows_full(span_ms: float, warm_up_ms: float) -> bool:
-    """Return whether a history is longer than its delays: after that time a topic holds its lasting number of timers.
-
-    Args:
-        span_ms: Time from the first send to the last.
-        warm_up_ms: Time that a topic takes to fill up with such delays to 99 %: nearly the longest delay.
+    """Return whether a history is longer than its delays: after ``warm_up_ms``, nearly the longest delay, a topic holds
+    99 % of its lasting number of timers.
     """
     return span_ms > 0 and span_ms >= warm_up_ms
 

@@ -17,17 +17,11 @@ _GENERATED = re.compile(r"([0-9a-f]{12})-([0-9a-f]{16})-([0-9a-f]{8,})", re.ASCI
 
 
 class GeneratedId(NamedTuple):
-    """Fields of a generated timer id.
+    """Fields of a generated timer id."""
 
-    Args:
-        sent_ms: Send time of the timer, UTC milliseconds.
-        producer: Tag of the process that sent the timer.
-        number: Number of the id among the producer's generated ids, from 0.
-    """
-
-    sent_ms: int
-    producer: str
-    number: int
+    sent_ms: int  # send time of the timer, UTC milliseconds
+    producer: str  # tag of the process that sent the timer
+    number: int  # number of the id among the producer's generated ids, from 0
 
     @classmethod
     def parse(cls, timer_id: str) -> GeneratedId | None:
@@ -73,11 +67,7 @@ class _Place(Protocol):
 
 def native_id(part: str, position: _Place, batch_index: int = -1) -> str:
     """Return the timer id of a message that no SDK has sent: its position, so that copy and original share the id.
-
-    Args:
-        part: Full name of the partition, or of a due topic without partitions.
-        position: Position of the message's entry.
-        batch_index: Index of the message in a batch, of which a shadow makes no copies; -1: the entry is not a batch.
+    ``part`` is the partition's full name; a shadow makes no copies of messages in a batch, and -1 means none.
     """
     text = place_id(part, position.ledger, position.entry, batch_index)
     # The end distinguishes entries; a topic's name may be longer than an id.

@@ -24,20 +24,16 @@ HELD_SHARE = 2
 for messages that handlers are working on. At the broker's limit no message is delivered any more, not even a due one
 (broker-facts: bounded-local-hold)."""
 
-EARLY_TICKS = 2
-"""Ticks by which a broker may deliver early: one by its tick, and newer brokers trim up to 511 ms."""
+EARLY_TICKS = 2  # ticks by which a broker may deliver early: one by its tick, and newer brokers trim up to 511 ms
 
 
 def out_of_order_ms(plan: Plan) -> int:
     """Return how much earlier than the others every `OUT_OF_ORDER_EVERY`-th delayed message is requested: 2.5 ticks.
 
     Messages in non-decreasing order of delivery let the broker's fixed-delay detection stop reading a due topic, so
-    that a message due now waits behind the head (broker-facts: starved-due-topic). A message that is out of order by
-    more than a tick ends that state.
-
-    Returns:
-        Milliseconds; 0 if any client may read the topic, since only our consumers hold early messages
-        (broker-facts: a-tick-early-or-late).
+    that a message due now waits behind the head (broker-facts: starved-due-topic). One that is out of order by more
+    than a tick ends that state. 0 if any client may read the topic, since only our consumers hold early messages
+    (broker-facts: a-tick-early-or-late).
     """
     return plan.tick_ms * 5 // 2 if plan.readers == "timewheel" else 0
 
@@ -69,10 +65,8 @@ class OutOfOrder:
         return self.asked(hop.deliver_at_ms) if hop.is_due else hop.deliver_at_ms
 
     def asked(self, deliver_at_ms: int) -> int:
-        """Return the delivery time to request; call this once for each message of a due topic.
-
-        Args:
-            deliver_at_ms: Delivery time by the route, UTC milliseconds; 0: at once, which stays 0.
+        """Return the delivery time to request (UTC milliseconds; 0, at once, stays 0); call this once for each message
+        of a due topic.
         """
         if not deliver_at_ms or not self._early_ms or next(self._turns) % OUT_OF_ORDER_EVERY:
             return deliver_at_ms

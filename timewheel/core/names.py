@@ -22,8 +22,7 @@ from timewheel.core.errors import DurationError
 from timewheel.core.plan import OWN_INFIX, Calendar, Plan
 from timewheel.core.steps import Step
 
-RELAY_SUBSCRIPTION = "timewheel-relay"
-"""The only subscription of every holding topic."""
+RELAY_SUBSCRIPTION = "timewheel-relay"  # the only subscription of every holding topic
 RELAY_CONSUMER = re.compile(r"[0-9a-f]{8}-(.+)", re.ASCII)
 """Form of the names of a relay's consumers: a sort key stands before the relay's id."""
 DRAINS_PROPERTY = "timewheel-drains"
@@ -38,12 +37,10 @@ mover."""
 MOVER_PREFIX = "tw|move|"
 """Prefix of the name of the producer that moves into a partition of the journal. Only one producer at a time can have
 the name."""
-STATE_PROPERTY = "timewheel-shadow"
-"""Property of the journal: the desired state of its shadow, as ``<state> <since>``."""
+STATE_PROPERTY = "timewheel-shadow"  # property of the journal: the desired state of its shadow, as `<state> <since>`
 PROVISIONED_PROPERTY = "timewheel-provisioned"
 """Property of a due topic: everything that was created for it, as JSON with ``subscriptions`` and ``namespaces``."""
-PARKED_SUBSCRIPTION = "timewheel-parked"
-"""Created with the topic, so that no parked timer is lost for lack of a reader."""
+PARKED_SUBSCRIPTION = "timewheel-parked"  # created with the topic, so that no parked timer is lost for lack of a reader
 
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _CACHED_INTERVALS = 4_096
@@ -127,8 +124,7 @@ class Names:
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
         due = namespace_of(plan.due_topic)
-        self.holding_namespace = plan.holding_namespace or due
-        """Namespace of the holding topics."""
+        self.holding_namespace = plan.holding_namespace or due  # namespace of the holding topics
         self._held = _prefix(plan.due_topic, self.holding_namespace)
         self.dead_letter = dead_letter_topic(self._held)
         self.cancellations = f"{plan.due_topic}.tw.cancellations"
@@ -182,11 +178,7 @@ class Names:
                 return ()
 
     def calendar_topic(self, interval: int) -> str:
-        """Return the due topic of a calendar interval.
-
-        Args:
-            interval: Intervals since 1970 (due time // interval length).
-        """
+        """Return the due topic of a calendar interval, numbered since 1970 (due time // interval length)."""
         name = self._calendar.get(interval)
         if name is None:
             if len(self._calendar) >= _CACHED_INTERVALS:
@@ -198,17 +190,12 @@ class Names:
 
 
 class TierTopic(NamedTuple):
-    """Holding topic of a tier.
+    """Holding topic of a tier."""
 
-    Args:
-        prefix: Prefix of the name (`Names.own_prefixes`).
-        stay_ms: Time that a timer stays.
-        by_broker: True if the broker's delay holds the timers, False if a relay does. Messages under the broker's
-            delay and messages without it must never share a topic.
-    """
-
-    prefix: str
-    stay_ms: int
+    prefix: str  # prefix of the name (`Names.own_prefixes`)
+    stay_ms: int  # time that a timer stays
+    # True if the broker's delay holds the timers, False if a relay does. Messages under the broker's delay and messages
+    # without it must never share a topic.
     by_broker: bool
 
     @property
@@ -227,19 +214,12 @@ class TierTopic(NamedTuple):
 
 
 class SlotTopic(NamedTuple):
-    """Holding topic of a slot.
+    """Holding topic of a slot."""
 
-    Args:
-        prefix: Prefix of the name (`Names.own_prefixes`).
-        slot_ms: Length of a slot.
-        slots: Number of slots in the ring: with another number the same due time falls into another slot.
-        slot: Index of the slot.
-    """
-
-    prefix: str
-    slot_ms: int
-    slots: int
-    slot: int
+    prefix: str  # prefix of the name (`Names.own_prefixes`)
+    slot_ms: int  # length of a slot
+    slots: int  # number of slots in the ring: with another number the same due time falls into another slot
+    slot: int  # index of the slot
 
     @property
     def name(self) -> str:
@@ -257,17 +237,11 @@ class SlotTopic(NamedTuple):
 
 
 class CalendarTopic(NamedTuple):
-    """Due topic of a calendar interval.
+    """Due topic of a calendar interval."""
 
-    Args:
-        due_topic: The plan's due topic.
-        interval_ms: Length of the interval.
-        start_ms: Start of the interval, UTC milliseconds; a multiple of the length.
-    """
-
-    due_topic: str
-    interval_ms: int
-    start_ms: int
+    due_topic: str  # the plan's due topic
+    interval_ms: int  # length of the interval
+    start_ms: int  # start of the interval, UTC milliseconds; a multiple of the length
 
     @property
     def end_ms(self) -> int:
@@ -317,8 +291,7 @@ def _duration(text: str) -> int | None:
 
 
 _CACHED_KEYS = 16_384
-_CACHED_CHARS = 256
-"""Longest key that is cached: a broker takes keys of up to 5 MB."""
+_CACHED_CHARS = 256  # longest key that is cached: a broker takes keys of up to 5 MB
 
 
 def java_string_hash(text: str) -> int:

@@ -28,8 +28,7 @@ from timewheel.core.errors import PlanError, SendRefused, did_you_mean
 from timewheel.core.escapes import timewheel_command
 
 _SUBSCRIPTION = re.compile(r"(?!\.{1,2}$).+")
-_NO_DURATION_MS = 10**18
-"""Numbers from here on are shown as given in an error."""
+_NO_DURATION_MS = 10**18  # numbers from here on are shown as given in an error
 
 
 def within(name: str, value: object, low: int, high: int, what: str = "") -> None:
@@ -215,26 +214,22 @@ RelayPlace = Literal["embedded", "service"]
 
 MAX_PARTITIONS = 1_024
 MAX_SUBSCRIPTIONS = 64
-MAX_TIERS = 16
-"""Limit on tiers: beyond it, the topics cost more than the hops that they save."""
+MAX_TIERS = 16  # limit on tiers: beyond it, the topics cost more than the hops that they save
 MAX_RINGS = 6
-MAX_SLOTS = 1_000
-"""Limit on slots of a ring; each is a topic with a subscription."""
+MAX_SLOTS = 1_000  # limit on slots of a ring; each is a topic with a subscription
 MAX_HOPS = 10_000
 """Limit on hops: beyond it a plan re-publishes absurdly often, since its smallest tier is too small for max_delay."""
 MAX_CALENDAR_TOPICS = 1_000
 """Limit on intervals within max_delay; each is a topic that must exist before its first timer."""
 
-MAX_INTERVAL_MS = 366 * DAY_MS
-"""Longest interval of a calendar."""
+MAX_INTERVAL_MS = 366 * DAY_MS  # longest interval of a calendar
 MAX_FORMER = 16
 """Limit for each kind: consumers read all former intervals, and a look at the topics lists all former namespaces."""
 
 MIN_STAY_MS = SECOND_MS
 """Shortest tier, slot, window or interval: below the broker's default tick, a stay could not be kept apart from now."""
 
-OWN_INFIX = ".tw."
-"""Part of the name of every topic that timewheel creates."""
+OWN_INFIX = ".tw."  # part of the name of every topic that timewheel creates
 
 _TOPIC = re.compile(r"persistent://([\w.=:-]+)/([\w.=:-]+)/([^/\s?#]+)", re.ASCII)
 _NAMESPACE = re.compile(r"[\w.=:-]+/[\w.=:-]+", re.ASCII)

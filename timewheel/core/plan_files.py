@@ -16,19 +16,12 @@ from timewheel.core.planfile import parse_plan, read_plan_text
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanChanges:
-    """Plans to begin and plans to end. End the removed and changed plans before beginning their replacements.
+    """Plans to begin and plans to end. End the removed and changed plans before beginning their replacements."""
 
-    Args:
-        added: Plans of due topics that had no plan.
-        removed: Plans of due topics that have no plan any more.
-        changed: Old and new plan of the same due topic.
-        unchanged: Plans that are equal before and after.
-    """
-
-    added: tuple[Plan, ...] = ()
-    removed: tuple[Plan, ...] = ()
-    changed: tuple[tuple[Plan, Plan], ...] = ()
-    unchanged: tuple[Plan, ...] = ()
+    added: tuple[Plan, ...] = ()  # plans of due topics that had no plan
+    removed: tuple[Plan, ...] = ()  # plans of due topics that have no plan any more
+    changed: tuple[tuple[Plan, Plan], ...] = ()  # old and new plan of the same due topic
+    unchanged: tuple[Plan, ...] = ()  # plans that are equal before and after
 
     @property
     def ends(self) -> tuple[Plan, ...]:
@@ -64,34 +57,23 @@ def plan_changes(old: Iterable[Plan], new: Iterable[Plan]) -> PlanChanges:
 
 @dataclass(frozen=True, slots=True)
 class PlanTexts:
-    """Content of the plan files at one moment.
+    """Content of the plan files at one moment."""
 
-    Args:
-        texts: Path and text of each file, in order.
-    """
-
-    texts: tuple[tuple[Path, str], ...]
+    texts: tuple[tuple[Path, str], ...]  # path and text of each file, in order
 
     def plans(self) -> tuple[Plan, ...]:
         return tuple(parse_plan(text, path) for path, text in self.texts)
 
 
 class PlanFiles:
-    """Files and folders with plans; a folder stands for all its files ``*.toml``.
-
-    Args:
-        paths: Paths as given by the caller.
-    """
+    """Files and folders with plans; a folder stands for all its files ``*.toml``."""
 
     def __init__(self, paths: Sequence[Path]) -> None:
         self._paths = tuple(paths)
 
     def read(self) -> PlanTexts:
-        """Read the present content of all files.
-
-        Raises:
-            PlanError: A file cannot be read, or a folder has no plan, which is more likely a mistake than a wish to
-                serve no plan.
+        """Read the present content of all files. `PlanError`: a file cannot be read, or a folder has no plan, which is
+        more likely a mistake than a wish to serve no plan.
         """
         files = [file for path in self._paths for file in _files_of(path)]
         return PlanTexts(tuple((file, read_plan_text(file)) for file in files))

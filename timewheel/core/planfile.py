@@ -34,15 +34,12 @@ from timewheel.core.plan import (
     WhenBlind,
 )
 
-QUOTING = "text and durations are quoted, true and false are lower case"
-"""The rule that a mended line keeps."""
-LONGEST_LINE_CHARS = 200
-"""A longer line is not repeated in an error."""
+QUOTING = "text and durations are quoted, true and false are lower case"  # the rule that a mended line keeps
+LONGEST_LINE_CHARS = 200  # a longer line is not repeated in an error
 
 _WORD = re.compile(r""""[^"]*"|'[^']*'|\#.*|[^\s,\[\]{}="'\#]++(?!\s*=)""")
 """A text in quotes, a comment, or a word that is no key."""
-_TYPED_QUOTES = "\u201c\u201d\u201e\u2018\u2019\u201a"
-"""Quotes of word processors, which TOML does not know."""
+_TYPED_QUOTES = "\u201c\u201d\u201e\u2018\u2019\u201a"  # quotes of word processors, which TOML does not know
 
 
 def line_of(error: Exception) -> int:
@@ -290,14 +287,8 @@ def dump_plan(plan: Plan) -> str:
 
 
 def edit_plan(text: str, plan: Plan) -> str:
-    """Change revision, window and tiers in the text of a plan's file; order, form and comments stay.
-
-    Args:
-        text: Text of a plan that differs from ``plan`` in nothing else.
-        plan: Plan with tiers.
-
-    Raises:
-        PlanError: The text is written in a form in which comments would be lost.
+    """Change revision, window and tiers in the text of a plan's file that differs from ``plan`` in nothing else; order,
+    form and comments stay. `PlanError`: the text is written in a form in which comments would be lost.
     """
     table: dict[str, Any] = {"revision": plan.revision, **_scheme_table(plan.scheme)["tiered"]}
     edited = text

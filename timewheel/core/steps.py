@@ -25,31 +25,20 @@ StepKind = Literal["tier", "slot", "due", "intake", "journal"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """Row of the table; fields that its kind does not use are 0.
+    """Row of the table; fields that its kind does not use are 0."""
 
-    Args:
-        kind: Rule in the table above.
-        min_remaining_ms: tier: least remaining time with which a timer enters.
-        stay_ms: tier: time that a timer stays.
-        slot_ms: slot: length of a slot.
-        slots: slot: number of slots in the ring.
-        headstart_ms: slot: time before its start at which a slot is swept.
-        interval_ms: due: length of a calendar interval; 0 if there is a single due topic.
-    """
-
-    kind: StepKind
-    min_remaining_ms: int = 0
-    stay_ms: int = 0
-    slot_ms: int = 0
-    slots: int = 0
-    headstart_ms: int = 0
-    interval_ms: int = 0
+    kind: StepKind  # rule in the table above
+    min_remaining_ms: int = 0  # tier: least remaining time with which a timer enters
+    stay_ms: int = 0  # tier: time that a timer stays
+    slot_ms: int = 0  # slot: length of a slot
+    slots: int = 0  # slot: number of slots in the ring
+    headstart_ms: int = 0  # slot: time before its start at which a slot is swept
+    interval_ms: int = 0  # due: length of a calendar interval; 0 if there is a single due topic
 
 
 INTAKE_STEP = Step(kind="intake")
 """Step of a timer in the intake, with no stay. It is in no table, since no timer is routed to the intake."""
-JOURNAL_STEP = Step(kind="journal")
-"""Step of a shadow's copy in the journal, likewise with no stay."""
+JOURNAL_STEP = Step(kind="journal")  # step of a shadow's copy in the journal, likewise with no stay
 
 
 def steps(plan: Plan) -> tuple[Step, ...]:

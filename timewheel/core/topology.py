@@ -37,26 +37,22 @@ TopicRole = Literal["due", "tier", "slot", "dead_letter", "cancellations", "retr
 class TopicSpec:
     """Specification of a topic.
 
-    Args:
-        name: Full name, without a partition suffix.
-        role: Purpose of the topic.
-        partitions: Number of partitions; 0: the topic is unpartitioned, which only a due topic may be
-            (broker-facts: failover-and-takeover).
-        subscriptions: Subscriptions that must exist, from the earliest position, before the first publish.
-        deduplication: True for the destinations of relays' hops (broker-facts: deduplicated-destinations). It is a
-            topic policy, which overrides the namespace's.
-        longest_stay_ms: Longest time that a message may wait in the topic unacknowledged if nothing fails; TTL and
-            quotas must not be shorter.
-
     Further policies are the same for all topics: messageTTL 0, size and age quota -1, deleteWhileInactive false
     (broker-facts: policies-of-topics).
     """
 
-    name: str
-    role: TopicRole
+    name: str  # full name, without a partition suffix
+    role: TopicRole  # purpose of the topic
+    # number of partitions; 0: the topic is unpartitioned, which only a due topic may be (broker-facts:
+    # failover-and-takeover)
     partitions: int
+    # subscriptions that must exist, from the earliest position, before the first publish
     subscriptions: tuple[str, ...]
+    # True for the destinations of relays' hops (broker-facts: deduplicated-destinations). It is a topic policy, which
+    # overrides the namespace's.
     deduplication: bool
+    # longest time that a message may wait in the topic unacknowledged if nothing fails; TTL and quotas must not be
+    # shorter
     longest_stay_ms: int
 
     @property
@@ -87,19 +83,12 @@ class TopicSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HoldingTopic:
-    """Holding topic with the step that decides when its timers leave.
+    """Holding topic with the step that decides when its timers leave."""
 
-    Args:
-        name: Full name, without a partition suffix.
-        step: Step of the topic: its tier or its ring.
-        slot: Index of the slot in its ring; 0 for a tier.
-        by_broker: True if the broker's delay holds the timers, False if a relay does.
-    """
-
-    name: str
-    step: Step
-    slot: int
-    by_broker: bool
+    name: str  # full name, without a partition suffix
+    step: Step  # step of the topic: its tier or its ring
+    slot: int  # index of the slot in its ring; 0 for a tier
+    by_broker: bool  # True if the broker's delay holds the timers, False if a relay does
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,12 +103,8 @@ class Topology:
 
 
 def topology(plan: Plan, now_ms: int, *, drains: bool = False) -> Topology:
-    """Return all topics that a plan needs at one moment.
-
-    Args:
-        plan: A valid plan.
-        now_ms: UTC milliseconds; decides only which intervals of a calendar exist.
-        drains: Holding topics of an earlier plan are to be drained: relays hop, whatever this plan's scheme is.
+    """Return all topics that a plan needs now, which decides only the intervals of a calendar. ``drains``: holding
+    topics of an earlier plan are to be drained, and relays hop, whatever this plan's scheme is.
     """
     names = Names(plan)
     hops = plan.needs_relay or drains
@@ -205,40 +190,31 @@ def calendar_intervals(plan: Plan, now_ms: int) -> range:
     return range(now_ms // interval_ms, (now_ms + plan.max_delay_ms) // interval_ms + 2)
 
 
-_NAMED = 3
-"""Topics that a message names; the attribute has all of them."""
+_NAMED = 3  # topics that a message names; the attribute has all of them
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FormerTopic:
-    """Topic of an earlier plan, outside the present plan.
+    """Topic of an earlier plan, outside the present plan."""
 
-    Args:
-        name: Full name, without a partition suffix.
-        holding: Holding topic as a relay drains it; None: it is not a holding topic, or its name cannot be read.
-        is_due: The topic is not for relays: it was the topic of an interval, or the due topic before a calendar.
-        is_followed: The topic is a due topic, and consumers of this plan read it. The due topic before a calendar is
-            not followed if it is unpartitioned: a consumer could not distinguish it from a missing topic
-            (broker-facts: unpartitioned-topics).
-        parked_by: Subscription whose parked timers lie in the topic until an operator handles them; None: the topic
-            has no parked timers.
-        is_partitioned: The topic has partitions, like all topics that timewheel creates.
-        backlog: Unacknowledged entries, on the subscription with the most of them; a batch of timers is one entry.
-        producers: Number of connected producers: clients of the earlier plan may still send to the topic.
-        relays: Ids of the connected relays.
-        drained_by: Those of the relays whose own plan no longer names the topic: they drain it.
-    """
-
-    name: str
+    name: str  # full name, without a partition suffix
+    # holding topic as a relay drains it; None: it is not a holding topic, or its name cannot be read
     holding: HoldingTopic | None = None
+    # the topic is not for relays: it was the topic of an interval, or the due topic before a calendar
     is_due: bool = False
+    # the topic is a due topic, and consumers of this plan read it. The due topic before a calendar is not followed if
+    # it is unpartitioned: a consumer could not distinguish it from a missing topic (broker-facts:
+    # unpartitioned-topics).
     is_followed: bool = False
+    # subscription whose parked timers lie in the topic until an operator handles them; None: the topic has no parked
+    # timers
     parked_by: str | None = None
-    is_partitioned: bool = True
+    is_partitioned: bool = True  # the topic has partitions, like all topics that timewheel creates
+    # unacknowledged entries, on the subscription with the most of them; a batch of timers is one entry
     backlog: int = 0
-    producers: int = 0
-    relays: tuple[str, ...] = ()
-    drained_by: tuple[str, ...] = ()
+    producers: int = 0  # number of connected producers: clients of the earlier plan may still send to the topic
+    relays: tuple[str, ...] = ()  # ids of the connected relays
+    drained_by: tuple[str, ...] = ()  # those of the relays whose own plan no longer names the topic: they drain it
 
     @property
     def drained(self) -> bool:
@@ -267,18 +243,11 @@ class UndrainedTopics(TopologyError):
 
 
 def former_topics(plan: Plan, names: Iterable[str], *, beside: Iterable[Plan] = ()) -> tuple[FormerTopic, ...]:
-    """Select the former topics from the topics in the plan's namespaces: an earlier plan of the due topic used them.
+    """Select the former topics among the topics and partitions in the plan's namespaces, by name, without backlogs.
 
-    A calendar's topics whose interval has passed are not former topics, as long as the intervals have the plan's
-    length: consumers visit these topics until they are drained.
-
-    Args:
-        plan: The plan.
-        names: Full names of topics and of partitions.
-        beside: Plans of the same due topic whose relays and consumers run beside those of this plan.
-
-    Returns:
-        Former topics, sorted by name, without their backlogs.
+    An earlier plan of the due topic used them, and none of the plans ``beside``, whose relays and consumers run beside
+    this plan's. A calendar's topics whose interval has passed are not former topics, as long as the intervals have the
+    plan's length: consumers visit these topics until they are drained.
     """
     names = tuple(names)
     plans = [plan, *(other for other in beside if other.due_topic == plan.due_topic)]
@@ -321,15 +290,9 @@ def former_topics(plan: Plan, names: Iterable[str], *, beside: Iterable[Plan] = 
 
 
 def holding_topic(plan: Plan, name: str) -> HoldingTopic | None:
-    """Read the name of a holding topic, whichever plan of the due topic made it.
-
-    Args:
-        plan: A plan of the due topic. A slot's name does not contain its head start: this plan's guard is used, the
-            head start of every ring without its own setting (broker-facts: slot-release-time).
-        name: Full name, without a partition suffix.
-
-    Returns:
-        None if the topic is not a holding topic of this due topic, or its name has an unknown form.
+    """Read the name of a holding topic, whichever plan of the due topic made it; None: it is none, or of an unknown
+    form. A slot's name does not contain its head start: this plan's guard is used, the head start of every ring without
+    its own setting (broker-facts: slot-release-time).
     """
     for prefix in Names(plan).own_prefixes:
         if (tier := TierTopic.parse(prefix, name)) is not None:
@@ -337,10 +300,7 @@ def holding_topic(plan: Plan, name: str) -> HoldingTopic | None:
             return HoldingTopic(name=name, step=step, slot=0, by_broker=tier.by_broker)
         if (slot := SlotTopic.parse(prefix, name)) is not None:
             step = Step(
-                kind="slot",
-                slot_ms=slot.slot_ms,
-                slots=slot.slots,
-                headstart_ms=min(plan.guard_ms, slot.slot_ms),
+                kind="slot", slot_ms=slot.slot_ms, slots=slot.slots, headstart_ms=min(plan.guard_ms, slot.slot_ms)
             )
             return HoldingTopic(name=name, step=step, slot=slot.slot, by_broker=False)
     return None
