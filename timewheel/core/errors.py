@@ -112,9 +112,12 @@ class PlanError(TimewheelError, ValueError):
 class ProfileError(TimewheelError, ValueError):
     """A broker profile has an impossible number or an unknown field."""
 
-    field: str  # the field, or the broker's own setting
-    value: object  # the given value
-    limit: str  # the allowed values, as a sentence without a full stop
+    field: str
+    """The field, or the broker's own setting."""
+    value: object
+    """The given value."""
+    limit: str
+    """The allowed values, as a sentence without a full stop."""
 
 
 class EnvelopeError(TimewheelError, ValueError):
@@ -273,9 +276,12 @@ class CancelOutcomeUnknown(TimewheelError, TimeoutError):
 class CancellationUnreadable(TimewheelError, ValueError):
     """A message in the log of cancellations is foreign or has an unreadable line."""
 
-    data: bytes  # the message
-    reason: str  # reason why it is unreadable
-    readable: Sequence[Any] = ()  # the `Cancellation` of each readable line
+    data: bytes
+    """The message."""
+    reason: str
+    """Reason why it is unreadable."""
+    readable: Sequence[Any] = ()
+    """The `Cancellation` of each readable line."""
 
 
 class AdminError(TimewheelError):
@@ -329,16 +335,20 @@ class BadName(TimewheelError, ValueError):
 class BadConnection(TimewheelError, ValueError):
     """Connection settings are invalid. The message never repeats a value, which may be a secret."""
 
-    field: str  # name of the setting
-    problem: str  # the problem
+    field: str
+    """Name of the setting."""
+    problem: str
+    """The problem."""
 
 
 @says("no token from {issuer_url}: {reason}")
 class TokenNotGiven(TimewheelError, ConnectionError):
     """An authorization server issued no token."""
 
-    issuer_url: str  # URL of the server
-    reason: str  # the server's message, or the reason why there is no message
+    issuer_url: str
+    """URL of the server."""
+    reason: str
+    """The server's message, or the reason why there is no message."""
 
 
 def did_you_mean(given: object, known: Iterable[str], place: str = "") -> str:
