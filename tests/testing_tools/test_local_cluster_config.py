@@ -156,7 +156,7 @@ def test_the_command_prints_urls_and_node_names_and_ends_on_ctrl_c(
         raise Stopped
 
     monkeypatch.setattr(timewheel.testing, "LocalCluster", Played)
-    monkeypatch.setattr(demo.time, "sleep", stopped)
+    monkeypatch.setattr("timewheel.cli.demo.time.sleep", stopped)
     monkeypatch.setattr(demo, "stop_at_end", lambda: None)
     demo.broker(cluster=True, as_json=as_json)
     out, err = capsys.readouterr()

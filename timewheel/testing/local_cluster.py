@@ -6,7 +6,6 @@ import shutil
 import signal
 import socket
 import tempfile
-from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
@@ -249,12 +248,16 @@ class LocalCluster:
         if self.pid(to) is None or to in self._frozen:
             raise RuntimeError(f"{to} is {self._state(to)}, so no topic can be moved to it")
 
-        def is_moved() -> bool:
-            return self.owner(topic) == to
+        if self.owner(topic) == to:
+            return
 
-        if not is_moved():
+        def unload() -> bool:
             admin_calls.unload_bundle(self._answering(), topic, to=f"{LOOPBACK}:{broker.web_port}")
-            self._await_change(is_moved, f"{topic} did not move to {to}")
+            return True
+
+        failure = f"{topic} did not move to {to}"
+        self._await_change(unload, failure)  # refused while a broker that was away is still registered anew
+        self._await_change(lambda: self.owner(topic) == to, failure)
 
     def split(self, topic: str) -> str:
         """Split a topic's bundle in two, and return the topic's new bundle when a broker serves it."""
@@ -293,15 +296,20 @@ class LocalCluster:
         raise BrokerFailed(f"no broker of the cluster answers: {states}; start or thaw one")
 
     def _await_change(self, is_made: Callable[[], bool], failure: str) -> None:
+        refusals = []
+
         def is_made_now() -> bool:
-            with suppress(httpx.HTTPError):  # brokers refuse calls while a bundle is under way
+            try:
                 return is_made()
-            return False
+            except httpx.HTTPError as error:  # while a bundle is under way
+                refusals.append(f" (last refusal: {error})")
+                return False
 
         try:
             eventually(is_made_now, MOVE_TIMEOUT_S, poll=POLL_S)
         except AssertionError as error:
-            raise BrokerFailed(f"{failure} within {MOVE_TIMEOUT_S:g} s; logs are in {self.folder}") from error
+            reason = "".join(refusals[-1:])
+            raise BrokerFailed(f"{failure} within {MOVE_TIMEOUT_S:g} s{reason}; logs: {self.folder}") from error
 
     def _process(self, name: str) -> OwnedProcess:
         if name not in self._processes:
