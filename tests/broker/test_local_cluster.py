@@ -14,7 +14,9 @@ import pulsar
 import pytest
 
 from tests.broker.conftest import Connect
+from tests.support.checkout import ROOT
 from tests.support.kept import Kept
+from tests.support.pages import blocks
 from timewheel.testing import LocalCluster, eventually
 from timewheel.testing.plugin import MakeLocalCluster, skipped_or_failed
 
@@ -105,7 +107,7 @@ def test_no_node_outlives_an_owner_that_is_killed() -> None:
 
 def test_brokers_share_the_topics(cluster: LocalCluster, connect: Connect, topic: str) -> None:
     client = connect(cluster)
-    topics = [f"{topic}-{number}" for number in range(24)]
+    topics = [f"{topic}-{number}" for number in range(12)]
     for each in topics:
         client.create_producer(each).send(b"x")
     assert len({cluster.owner(each) for each in topics}) > 1
@@ -185,3 +187,11 @@ def test_two_copies_on_three_bookies_are_written_while_a_bookie_is_away(
         cluster.kill(bookie)
         assert pair.carry(f"without {bookie}".encode())
         cluster.start(bookie)
+
+
+def test_the_page_about_testing_uses_it_so(cluster: LocalCluster) -> None:
+    page = (ROOT / "docs" / "how-to" / "test-your-service.md").read_text(encoding="utf-8")
+    _, block = blocks(page, "python")
+    names: dict[str, Any] = {}
+    exec(block.content, names)
+    names["test_a_producer_follows_its_topic"](lambda **_: cluster)
