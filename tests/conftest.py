@@ -56,10 +56,13 @@ CHAOS = "chaos"
 """The folder, and the lane of all tests that share its broker."""
 WHEEL = "wheel"
 """The lane of all tests that share the built wheel, or the broker at the addresses that the pages name."""
+CLUSTER = "cluster"
+"""The lane of all tests on a cluster: a machine has the memory of one at a time."""
 INBOX = "inbox"
 """The folder, and the lane of all tests that share its Redis and its PostgreSQL."""
 LANES = {
     "tests/docs/test_handle_once.py": INBOX,
+    "tests/broker/test_local_cluster.py": CLUSTER,
     "tests/broker/test_plan_check.py": PLANNER,
     "tests/broker/test_planner_gaps.py": PLANNER,
     "tests/broker/test_plan_of_planner.py": PLANNER,

@@ -1,4 +1,4 @@
-"""`timewheel demo` and `timewheel broker`: a real Pulsar on this machine, with a trace or alone."""
+"""`timewheel demo` and `timewheel broker`: a real Pulsar on this machine, with a trace or alone, or a cluster."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from timewheel.demo.foresight import Foresight
     from timewheel.demo.results import Result
-    from timewheel.testing import LocalPulsar
+    from timewheel.testing import LocalCluster, LocalPulsar
 
 SPARK_MEMORY = "1g"
 """Enough for a ledger, which has some hundred thousand rows."""
@@ -202,17 +202,33 @@ def broker(
         list[str] | None,
         Option("--set", metavar="NAME=VALUE", help="A broker setting, as in broker.conf; may be given again."),
     ] = None,
+    cluster: Annotated[
+        bool, Option("--cluster", help="Run a cluster: ZooKeeper, three bookies and three brokers, with --set for all.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Run a real Pulsar broker on this machine until Ctrl-C, then remove its data."""
-    from timewheel.testing import BrokerFailed, LocalPulsar
+    from timewheel.testing import BrokerFailed, LocalCluster, LocalPulsar
     from timewheel.testing.process import exit_words
 
     config = _parsed(settings or [])
     # SIGINT and SIGTERM both leave the with block, which removes the broker and its data.
     stop_at_end()
+
+    def on_progress(line: str) -> None:
+        print_line(line, to_stderr=True)
+
     try:
-        with LocalPulsar(version, config=config, progress=lambda line: print_line(line, to_stderr=True)) as pulsar:
+        if cluster:
+            try:
+                nodes = LocalCluster(version, config=config, progress=on_progress)
+            except ValueError as error:
+                raise typer.BadParameter(str(error), param_hint="--set") from error
+            with nodes:
+                _announce_cluster(nodes, as_json=as_json)
+                while True:
+                    time.sleep(LOOK_INTERVAL_S)
+        with LocalPulsar(version, config=config, progress=on_progress) as pulsar:
             _announce_broker(pulsar, as_json=as_json)
             code = None
             while code is None:
@@ -249,4 +265,18 @@ def _announce_broker(pulsar: LocalPulsar, *, as_json: bool) -> None:
     print_line(f"  admin    {pulsar.admin_url}")
     print_line(f"  log      {pulsar.log_path}")
     print_line(f"  curl {pulsar.admin_url}/admin/v2/brokers/configuration/runtime")
+    print_line("Ctrl-C stops it and removes its data.")
+
+
+def _announce_cluster(cluster: LocalCluster, *, as_json: bool) -> None:
+    pids = {name: cluster.pid(name) for name in cluster.nodes}
+    if as_json:
+        urls = {"service_url": cluster.service_url, "admin_urls": dict(cluster.admin_urls)}
+        print(json.dumps({"version": cluster.version, **urls, "pids": pids, "logs": str(cluster.folder)}), flush=True)
+        return
+    print_line(f"Pulsar {cluster.version}, a cluster of {len(pids)} nodes")
+    print_line(f"  service    {cluster.service_url}")
+    for name, pid in pids.items():
+        print_line(f"  {name:<9}  pid {pid}  {cluster.admin_urls.get(name, '')}".rstrip())
+    print_line(f"  logs       {cluster.folder}")
     print_line("Ctrl-C stops it and removes its data.")

@@ -1,4 +1,4 @@
-"""A real broker for tests, demos and experiments, and helpers for tests.
+"""A real broker or cluster for tests, demos and experiments, and helpers for tests.
 
     with LocalPulsar() as broker:
         client = pulsar.Client(broker.service_url)
@@ -17,6 +17,7 @@ from timewheel.testing.eventually import eventually
 
 if TYPE_CHECKING:
     from timewheel.testing.container import PulsarContainer
+    from timewheel.testing.local_cluster import LocalCluster
     from timewheel.testing.local_pulsar import LocalPulsar
     from timewheel.testing.service import Broker, pulsar_service
 
@@ -24,6 +25,7 @@ __all__ = [
     "Broker",
     "BrokerFailed",
     "BrokerUnavailable",
+    "LocalCluster",
     "LocalPulsar",
     "PulsarContainer",
     "eventually",
@@ -34,6 +36,7 @@ __getattr__ = names_on_first_use(
     __name__,
     {
         "Broker": ".service",
+        "LocalCluster": ".local_cluster",
         "LocalPulsar": ".local_pulsar",
         "PulsarContainer": ".container",
         "pulsar_service": ".service",

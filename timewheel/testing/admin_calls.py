@@ -70,6 +70,48 @@ def await_ready(admin_url: str, timeout_s: float, *, check: Callable[[], None]) 
             time.sleep(POLL_S)
 
 
+def is_ready(admin_url: str, *, healthy: bool = False) -> bool:
+    """Return whether a broker is ready, or also healthy: it has the default namespace and can write."""
+    with _client(admin_url, CALL_TIMEOUT_S) as admin:
+        return all(_is_ok(admin, path) for path in (_READY_PATHS if healthy else _READY_PATHS[:1]))
+
+
+def lookup(admin_url: str, topic: str) -> str | None:
+    """Return the service URL of a topic's broker; None if no broker is found, or if the broker to ask is away."""
+    try:
+        with _client(admin_url, CALL_TIMEOUT_S) as admin:
+            answer = admin.get(f"/lookup/v2/topic/{topic_path(topic)}")
+    except httpx.TransportError:
+        return None
+    if answer.is_server_error:
+        return None
+    url: str = answer.raise_for_status().json()["brokerUrl"]
+    return url
+
+
+def bundle_of(admin_url: str, topic: str) -> str:
+    """Return the range of hashes of the bundle that a topic belongs to: `0x40000000_0x80000000`."""
+    with _client(admin_url, CALL_TIMEOUT_S) as admin:
+        return admin.get(f"/lookup/v2/topic/{topic_path(topic)}/bundle").raise_for_status().text.strip().strip('"')
+
+
+def unload_bundle(admin_url: str, topic: str, *, to: str) -> None:
+    """Unload the bundle of a topic, and have it loaded by the broker `to` (`host:web port`)."""
+    with _client(admin_url, UNLOAD_TIMEOUT_S) as admin:
+        admin.put(f"{_bundle_path(admin_url, topic)}/unload", params={"destinationBroker": to}).raise_for_status()
+
+
+def split_bundle(admin_url: str, topic: str) -> None:
+    """Split the bundle of a topic in two, and unload both halves."""
+    with _client(admin_url, UNLOAD_TIMEOUT_S) as admin:
+        admin.put(f"{_bundle_path(admin_url, topic)}/split", params={"unload": "true"}).raise_for_status()
+
+
+def _bundle_path(admin_url: str, topic: str) -> str:
+    _, tenant, namespace, _ = topic_path(topic).split("/")
+    return f"/admin/v2/namespaces/{tenant}/{namespace}/{bundle_of(admin_url, topic)}"
+
+
 def _client(admin_url: str, timeout_s: float) -> httpx.Client:
     # trust_env would send a call to 127.0.0.1 through the machine's HTTP proxy.
     return httpx.Client(base_url=admin_url, timeout=timeout_s, trust_env=False, follow_redirects=True)

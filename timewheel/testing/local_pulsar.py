@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING, Self
 
 from timewheel.testing.admin_calls import await_ready, unload_all_namespaces, unload_topic
 from timewheel.testing.errors import BrokerFailed
+from timewheel.testing.jvm import LITTLE_COMPILING, Jvm, properties, write_logging
 from timewheel.testing.maven import (
+    Java,
     Progress,
     broker_jars,
     ensure_class_archive,
@@ -49,41 +51,6 @@ FILES_OF_METADATA_SINCE = (2, 11)
 """Older versions start a ZooKeeper for their metadata."""
 ARCHIVE_TIMEOUT_S = 90.0
 """Time-out of a broker that writes its class archive as it ends; about 11 s on a busy machine."""
-_LITTLE_COMPILING = ("-XX:TieredStopAtLevel=1",)
-"""Only the quick compiler. The optimizing compiler spends time that a broker of a few minutes never gets back: measured
-with Java 17 on two busy cores, a start takes 6.5 instead of 13.5 CPU seconds, and the first 60,000 messages 10.6
-instead of 28.7."""
-
-_ADD_OPENS = (
-    "java.base/java.lang",
-    "java.base/java.nio",
-    "java.base/jdk.internal.misc",
-    "java.base/jdk.internal.platform",
-    "java.base/sun.net",
-    "java.management/sun.management",
-)
-
-_LOG4J = """<?xml version="1.0" encoding="UTF-8"?>
-<Configuration status="ERROR">
-  <Appenders>
-    <Console name="console" target="SYSTEM_OUT">
-      <PatternLayout pattern="%d{{ISO8601}} %-5p [%t] %c{{1}} - %m%n"/>
-    </Console>
-  </Appenders>
-  <Loggers>
-    <!-- A warning per call that 127.0.0.1 is on no rack. -->
-    <Logger name="org.apache.bookkeeper.client.TopologyAwareEnsemblePlacementPolicy" level="error"/>
-    <!-- It tells that the registration of the bookie is in a loop. -->
-    <Logger name="org.apache.pulsar.metadata.coordination.impl.ResourceLockImpl" level="info"/>
-    <Root level="{level}"><AppenderRef ref="console"/></Root>
-  </Loggers>
-</Configuration>
-"""
-
-# Jersey complains through java.util.logging, at every start, about parts that the broker does not use.
-_JUL = """handlers=java.util.logging.ConsoleHandler
-.level=SEVERE
-"""
 
 
 class LocalPulsar:
@@ -178,8 +145,7 @@ class LocalPulsar:
             lib = broker_jars(self.version, progress=self._say)
             java = find_java()
             if self._quick_start:
-                archive = ensure_class_archive(lib, java, train=self._train, progress=self._say)
-                self._jvm_options = (*_LITTLE_COMPILING, *using_archive(archive))
+                self._jvm_options = quick_options(self.version, lib, java, progress=self._say)
             process = self._process or self._prepare()
             if process.pid is None:
                 self._check_ports()
@@ -266,13 +232,6 @@ class LocalPulsar:
             raise RuntimeError("the broker is not running")
         return self._process
 
-    def _train(self, archive: Path) -> None:
-        """Run a broker with the same options to write a class archive."""
-        trainee = LocalPulsar(self.version, quick_start=False)
-        trainee._jvm_options = (*_LITTLE_COMPILING, *writing_archive(archive))
-        with trainee:
-            trainee._running().terminate(ARCHIVE_TIMEOUT_S)
-
     def _prepare(self) -> OwnedProcess:
         folder = Path(tempfile.mkdtemp(prefix="timewheel-pulsar-"))
         try:
@@ -282,25 +241,19 @@ class LocalPulsar:
             raise
         process.remove_at_end(folder)
         self._folder, self._process = folder, process
-        settings = "".join(f"{name}={value}\n" for name, value in self.config.items())
-        (folder / "standalone.conf").write_text(settings, encoding="utf-8")
-        (folder / "log4j2.xml").write_text(_LOG4J.format(level=self._log_level), encoding="utf-8")
-        (folder / "logging.properties").write_text(_JUL, encoding="utf-8")
+        (folder / "standalone.conf").write_text(properties(self.config), encoding="utf-8")
+        write_logging(folder, self._log_level)
         return process
 
     def _command(self, java: str, lib: Path) -> list[str]:
         folder = self.folder
-        return [
-            java, f"-Xmx{self._heap_mb}m", f"-XX:MaxDirectMemorySize={self._direct_memory_mb}m",
-            "-XX:+ExitOnOutOfMemoryError", *self._jvm_options,
-            *(f"--add-opens={package}=ALL-UNNAMED" for package in _ADD_OPENS),
-            f"-Dlog4j.configurationFile={folder / 'log4j2.xml'}",
-            f"-Djava.util.logging.config.file={folder / 'logging.properties'}", f"-Djava.io.tmpdir={folder}",
-            "-cp", f"{lib}/*", "org.apache.pulsar.PulsarStandaloneStarter",
-            "--config", str(folder / "standalone.conf"),
+        jvm = Jvm(java=java, lib=lib, folder=folder, options=self._jvm_options)
+        return jvm.command(
+            "org.apache.pulsar.PulsarStandaloneStarter", "--config", str(folder / "standalone.conf"),
             *self._metadata(), "--bookkeeper-dir", str(folder / "bookkeeper"),
             "--bookkeeper-port", str(self._bookie_port), "-nfw", "-nss",
-        ]  # fmt: skip
+            heap_mb=self._heap_mb, direct_mb=self._direct_memory_mb,
+        )  # fmt: skip
 
     def _metadata(self) -> tuple[str, ...]:
         """Options for the metadata: in files of its own, or up to 2.10 in a ZooKeeper that the broker starts."""
@@ -339,6 +292,20 @@ class LocalPulsar:
         except BaseException:
             process.kill()
             raise
+
+
+def quick_options(version: str, lib: Path, java: Java, *, progress: Progress | None) -> tuple[str, ...]:
+    """Return the options for a JVM that starts quickly; the first call for a version writes the archive of classes."""
+
+    def train(archive: Path) -> None:
+        """Run a broker with the same options to write a class archive."""
+        trainee = LocalPulsar(version, quick_start=False)
+        trainee._jvm_options = (*LITTLE_COMPILING, *writing_archive(archive))  # noqa: SLF001 - of this module
+        with trainee:
+            trainee._running().terminate(ARCHIVE_TIMEOUT_S)  # noqa: SLF001 - of this module
+
+    archive = ensure_class_archive(lib, java, train=train, progress=progress)
+    return (*LITTLE_COMPILING, *using_archive(archive))
 
 
 class _RegistrationLoop(Exception):

@@ -4,6 +4,7 @@
   URL), see `timewheel.testing.pulsar_service`.
 - `pulsar_client`: a `pulsar.Client` connected to it.
 - `make_local_pulsar`: a factory of brokers for a single test, to configure, kill, freeze and restart; always local.
+- `make_local_cluster`: a factory of clusters for a single test, to kill, freeze and restart nodes by name.
 
 `--pulsar-version` chooses the version of all brokers except a given broker. If no broker can be had, tests are skipped
 with the reason. They fail instead if the environment has `CI=true`, because a CI run without tests must not be green.
@@ -26,6 +27,7 @@ from timewheel.testing.settings import BROKER_VARIABLE, VERSION_VARIABLE
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from timewheel.testing.local_cluster import LocalCluster
     from timewheel.testing.local_pulsar import LocalPulsar
     from timewheel.testing.service import Broker
 
@@ -37,6 +39,14 @@ class MakeLocalPulsar(Protocol):
 
     def __call__(self, *, config: dict[str, str] | None = None) -> LocalPulsar:
         """Start another broker; it is stopped at the end of the test."""
+        ...
+
+
+class MakeLocalCluster(Protocol):
+    """Type of the fixture `make_local_cluster`."""
+
+    def __call__(self, **options: Any) -> LocalCluster:
+        """Start a cluster with these arguments of `LocalCluster`; it is closed at the end of the test."""
         ...
 
 
@@ -98,6 +108,20 @@ def make_local_pulsar(request: pytest.FixtureRequest) -> Iterator[MakeLocalPulsa
         def make(*, config: dict[str, str] | None = None) -> LocalPulsar:
             with skipped_or_failed():
                 return stack.enter_context(LocalPulsar(config=config, progress=_reporter(request.config)))
+
+        yield make
+
+
+@pytest.fixture
+def make_local_cluster(request: pytest.FixtureRequest) -> Iterator[MakeLocalCluster]:
+    """A factory of clusters that belong to a single test."""
+    from timewheel.testing.local_cluster import LocalCluster
+
+    with ExitStack() as stack:
+
+        def make(**options: Any) -> LocalCluster:
+            with skipped_or_failed():
+                return stack.enter_context(LocalCluster(progress=_reporter(request.config), **options))
 
         yield make
 

@@ -39,6 +39,21 @@ COMMON_SETTINGS: Mapping[str, str] = MappingProxyType(
 )
 """Settings of every test broker, however it is started."""
 
+BOOKIE_SETTINGS: Mapping[str, str] = MappingProxyType(
+    {
+        # The bookie uses the chosen port. Otherwise it takes one of the kernel's ephemeral ports, and an outgoing
+        # connection can hold that port when the broker comes back: no bookie, no data.
+        "allowEphemeralPorts": "true",
+        "listeningInterface": "lo",
+        # A confirmed message is in the page cache: it survives kill -9 of the broker, not a power failure.
+        "journalSyncData": "false",
+        # A developer's disk is often nearly full, and the bookie would turn read-only.
+        "diskUsageThreshold": "0.999",
+        "diskUsageWarnThreshold": "0.998",
+    }
+)
+"""Settings of every bookie on this machine."""
+
 STANDALONE_SETTINGS: Mapping[str, str] = MappingProxyType(
     {
         **COMMON_SETTINGS,
@@ -50,15 +65,7 @@ STANDALONE_SETTINGS: Mapping[str, str] = MappingProxyType(
         "loadBalancerEnabled": "false",
         # As in the distribution: languages without a Pulsar client use it.
         "webSocketServiceEnabled": "true",
-        # The bookie uses the chosen port. Otherwise it takes one of the kernel's ephemeral ports, and an outgoing
-        # connection can hold that port when the broker comes back: no bookie, no data.
-        "allowEphemeralPorts": "true",
-        "listeningInterface": "lo",
-        # A confirmed message is in the page cache: it survives kill -9 of the broker, not a power failure.
-        "journalSyncData": "false",
-        # A developer's disk is often nearly full, and the bookie would turn read-only.
-        "diskUsageThreshold": "0.999",
-        "diskUsageWarnThreshold": "0.998",
+        **BOOKIE_SETTINGS,
     }
 )
 """Settings of a broker that starts from the bare defaults instead of a distribution's `standalone.conf`."""
