@@ -375,14 +375,14 @@ def _counted(
     dues, number = _numbered(topic, job.asked.plan.own_partitions, interval, partition)
     if tally:
         counts = [len(acknowledged_ms)] if number is None else np.bincount(number, minlength=len(dues)).tolist()
-        parts: list[Part | None] = [None] * len(dues)
+        parts: Sequence[Part | None] = [None] * len(dues)
     else:
         counter = RangeCounter(job.asked.grid, ledger_entries=job.asked.ledger_entries)
         for index, due in enumerate(dues):
             counter.open(index, before.get(due, 0))
         counter.feed(0 if number is None else number, acknowledged_ms)
         found = counter.parts()
-        counts, parts = [part.entries for part in found], list(found)
+        counts, parts = [part.entries for part in found], found
     rows = [
         Found(
             number=job.number,

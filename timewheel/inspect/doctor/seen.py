@@ -324,7 +324,7 @@ class Finding:
 def some_of(texts: Sequence[str], joint: str = ", ", last: str = " and ", most: int = 3) -> str:
     """List texts, the first of them in full, the others as their number."""
     more = f"{last}{len(texts) - most} more" if len(texts) > most else ""
-    return joint.join(texts[:most]) + more
+    return str.join(joint, texts[:most]) + more
 
 
 Look = Callable[[Seen], Iterator[Finding]]

@@ -35,7 +35,7 @@ from timewheel.relay.machine.interface import (
     StoreDeadLetter,
     Wait,
 )
-from timewheel.relay.machine.order import NO_SEQUENCE_ID, WINDOW_BYTES
+from timewheel.relay.machine.order import NO_SEQUENCE_ID, WINDOW_BYTES, Spot
 from timewheel.relay.machine.readings import PassedOver, Reading, Unreadable, why_dead
 
 _ASK_AGAIN = AskAgain()
@@ -56,8 +56,6 @@ class BrokerHeld(Machine):
     cumulative = False
     left = None
     begins_anew = False
-    confirmed_to = None
-    head_release_ms = None
 
     next_hop: NextHop
     out_of_order: OutOfOrder
@@ -76,6 +74,14 @@ class BrokerHeld(Machine):
         self._head: tuple[Reading, _Message] | None = None
         self._newest: Reading = None
         self.state = State.RECEIVING
+
+    @property
+    def confirmed_to(self) -> Spot | None:
+        return None
+
+    @property
+    def head_release_ms(self) -> int | None:
+        return None
 
     @property
     def in_flight(self) -> int:
