@@ -26,8 +26,10 @@ class ReceiveTimeout(TimewheelError, pulsar.Timeout, TimeoutError):  # type: ign
 class SubscribeRefused(TimewheelError, ValueError):
     """The arguments of a consumer cannot be honoured; no subscription was made."""
 
-    argument: str  # name of the argument
-    value: object  # the refused value
+    argument: str
+    """Name of the argument."""
+    value: object
+    """The refused value."""
     reason: str
 
 

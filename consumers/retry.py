@@ -178,6 +178,7 @@ class Retries:
             times = "once" if made == 1 else f"{made:,} times"
             return Parked(f"it was tried {times}, and no more is allowed", told)
         after: object = wish.after if wish is not None else None
+        now_ms = self._clock.now_ms()  # before the user's code, which may take its time
         if after is None:
             try:
                 after = self._asked.backoff(attempt, error, self._rng)
@@ -190,4 +191,4 @@ class Retries:
         if after_ms > self._plan.max_delay_ms:
             longest = format_duration(self._plan.max_delay_ms)
             return Parked(f"its back-off is {spelled(after_ms)}, and the plan's max_delay is {longest}", told)
-        return ToRetry(self._clock.now_ms() + after_ms)
+        return ToRetry(now_ms + after_ms)

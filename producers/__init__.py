@@ -28,4 +28,5 @@ def __getattr__(name: str) -> Any:
     """Import `AsyncDelayedProducer` at its first use: asyncio is a quarter of this package's import time."""
     if name != "AsyncDelayedProducer":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return import_module(f"{__name__}.aio").AsyncDelayedProducer
+    globals()[name] = found = import_module(f"{__name__}.aio").AsyncDelayedProducer
+    return found

@@ -137,7 +137,7 @@ class Batch:
     inside: int = 0
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class Send:
     """Send of a timer or a cancellation, through one or more attempts; also the client's callback for each attempt."""
 

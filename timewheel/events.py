@@ -39,9 +39,10 @@ def _event(level: Level, do: str = "Nothing.") -> Callable[[type[_E]], type[_E]]
     """Make a class an entry of the catalogue: its doc string is the meaning, its snake-case name that in logs."""
 
     def entered(kind: type[_E]) -> type[_E]:
+        means = " ".join((kind.__doc__ or "").split())  # before `dataclass`, which fills an empty doc string
         made = dataclass(frozen=True, slots=True, kw_only=True)(kind)
         made.name = re.sub(r"(?<!^)(?=[A-Z])", "_", kind.__name__).lower()
-        made.level, made.means, made.do = level, " ".join((kind.__doc__ or "").split()), do
+        made.level, made.means, made.do = level, means, do
         _kinds.append(made)
         return made
 
@@ -499,8 +500,8 @@ class RelayFormerTopicUnreadable(Event):
 
 @_event("info", "Nothing. `/readyz` is 503 until all work.")
 class RelayPlansChanged(Event):
-    """The plan files have changed: relays of added plans begin, of removed plans drain and end,
-    of changed plans both.
+    """The plan files have changed: relays of added plans begin, of removed plans drain and end, of changed plans
+    both.
     """
 
     added: str

@@ -32,9 +32,11 @@ class InboxUnavailable(TimewheelError, ConnectionError):
     owner is safe.
     """
 
-    store: str  # path or address of the store
-    fact: str  # the fact that made it fail
-    remedy: str  # the remedy
+    store: str
+    """Path or address of the store."""
+    fact: str
+    """The fact that made it fail."""
+    remedy: str
 
 
 class InboxFull(InboxUnavailable):
@@ -61,16 +63,19 @@ class InboxKeyTooLong(TimewheelError, ValueError):
     Stores such as PostgreSQL cannot index a longer key.
     """
 
-    size_bytes: int  # size of the key in UTF-8
-    limit_bytes: int  # maximum size
+    size_bytes: int
+    """Size of the key in UTF-8."""
+    limit_bytes: int
 
 
 @says("inbox: {name}: {reason}")
 class BadInbox(TimewheelError, ValueError):
     """An inbox cannot keep its promise with this argument or connection."""
 
-    name: str  # name of the argument
-    reason: str  # the reason and the remedy
+    name: str
+    """Name of the argument."""
+    reason: str
+    """The reason and the remedy."""
 
 
 DEFAULT_KEEP_MS = DAY_MS

@@ -226,8 +226,14 @@ def broker(
                 raise typer.BadParameter(str(error), param_hint="--set") from error
             with nodes:
                 _announce_cluster(nodes, as_json=as_json)
-                while True:
+                ended: set[str] = set()
+                while len(ended) < len(nodes.nodes):  # the others go on without a node that somebody has killed
                     time.sleep(LOOK_INTERVAL_S)
+                    for name in nodes.nodes:
+                        if name not in ended and nodes.pid(name) is None:
+                            ended.add(name)
+                            print_line(f"{name} has ended; its log: {nodes.log_path(name)}", to_stderr=True)
+                raise BrokerFailed("all nodes of the cluster have ended")
         with LocalPulsar(version, config=config, progress=on_progress) as pulsar:
             _announce_broker(pulsar, as_json=as_json)
             code = None

@@ -231,14 +231,14 @@ def _run_here(
     hooks: tuple[Hook, ...] = (log_event,) if metrics is None else (log_event, metrics.count_event)
     access = asked.access(hooks)
     # Any broker of the cluster will do.
-    topic = texts.plans()[0].due_topic
-    with access.client_and_admin(topic) as (client, admin, url):
+    plans = texts.plans()
+    with access.client_and_admin(plans[0].due_topic) as (client, admin, url):
         hop_linger_ms = None if asked.hop_linger is None else parse_duration(asked.hop_linger)
         hold = asked.journal_hold
         crew = RelayFactory(
             client,
             admin,
-            texts.plans,
+            lambda: plans,
             asked.relay_id,
             hop_linger_ms,
             asked.memory_mb << 20,
@@ -247,7 +247,7 @@ def _run_here(
             hold_ms=0 if hold is None else parse_duration(hold),
         )
         service = Service(
-            [crew.relay_of(plan) for plan in texts.plans()],
+            [crew.relay_of(plan) for plan in plans],
             drain_ms=drain_ms,
             address=address,
             pages=pages,

@@ -22,10 +22,14 @@ class BrokerUnreachable(TimewheelError, pulsar.Timeout, pulsar.ConnectError, Con
     A subclass of both errors of pulsar-client that mean this, so that code written for either continues to work.
     """
 
-    call: str  # the call that failed, such as "a lookup"
-    topic: str  # topic of the call
-    cause: str  # the client's error, and facts about the address if they are known
-    remedy: str  # the next check
+    call: str
+    """The call that failed, such as "a lookup"."""
+    topic: str
+    """Topic of the call."""
+    cause: str
+    """The client's error, and facts about the address if they are known."""
+    remedy: str
+    """The next check."""
 
 
 Explain = Callable[[str, str, Exception], BrokerUnreachable]

@@ -67,7 +67,7 @@ class _Place(Protocol):
 
 def native_id(part: str, position: _Place, batch_index: int = -1) -> str:
     """Return the timer id of a message that no SDK has sent: its position, so that copy and original share the id.
-    ``part`` is the partition's full name; a shadow makes no copies of messages in a batch, and -1 means none.
+    ``part`` is the partition's full name; ``batch_index`` -1: the entry is no batch, as all that a shadow copies.
     """
     text = place_id(part, position.ledger, position.entry, batch_index)
     # The end distinguishes entries; a topic's name may be longer than an id.

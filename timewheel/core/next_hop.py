@@ -18,27 +18,39 @@ from timewheel.core.steps import Step
 
 
 class Hop(NamedTuple):
-    """A timer moves on: publish its next copy."""
+    """A timer moves on: publish its next copy.
 
-    topic: str  # destination, without a partition suffix; the partition stays the same
-    deliver_at_ms: int  # delivery time to request from the broker, UTC milliseconds; 0: at once
-    envelope: Envelope  # envelope of the next copy
-    is_due: bool  # True if the destination is a due topic
-    # the timer takes the late lane: on its nominal way it would come after its due time (broker-facts: late-lane), or
-    # hop many times without waiting (broker-facts: entered-long-ago)
+    Args:
+        topic: Destination, without a partition suffix; the partition stays the same.
+        deliver_at_ms: Delivery time to request from the broker, UTC milliseconds; 0: at once.
+        envelope: Envelope of the next copy.
+        is_due: True if the destination is a due topic.
+        is_late: The timer takes the late lane: on its nominal way it would come after its due time
+            (broker-facts: late-lane), or hop many times without waiting (broker-facts: entered-long-ago).
+        latest_ms: Latest time at which the timer may enter a topic that a relay holds, so as not to be late; None: no
+            relay holds the destination, or the timer is already late.
+        leaves_plan: The timer goes to the due topic before its time, to leave the plan (`NextHop`).
+    """
+
+    topic: str
+    deliver_at_ms: int
+    envelope: Envelope
+    is_due: bool
     is_late: bool
-    # latest time at which the timer may enter a topic that a relay holds, so as not to be late; None: no relay holds
-    # the destination, or the timer is already late
     latest_ms: int | None = None
-    leaves_plan: bool = False  # the timer goes to the due topic before its time, to leave the plan (`NextHop`)
+    leaves_plan: bool = False
 
 
 class NotYet(NamedTuple):
-    """A timer may not leave before ``until_ms``, UTC milliseconds."""
+    """A timer may not leave before ``until_ms``, UTC milliseconds.
 
-    until_ms: int  # release time of the timer
-    # time after the release at which the timer may still leave for a topic that a relay holds without being late; 0: it
-    # must not leave later
+    Args:
+        until_ms: Release time of the timer.
+        room_ms: Time after the release at which the timer may still leave for a topic that a relay holds without being
+            late; 0: it must not leave later.
+    """
+
+    until_ms: int
     room_ms: int
 
 
@@ -61,21 +73,26 @@ class NextHop:
 
     With a `native` plan no timer waits outside the due topic, so timers that an earlier plan held leave at once. Their
     destination is the same at any time: a relay that replays the hop later meets the broker's deduplication.
+
+    Args:
+        router: The plan's router.
+        step: Step of the topic: its tier or its ring.
+        is_cancelled: Returns whether a timer is known to be cancelled or replaced; None: no timer can be. The function
+            may miss one: another relay or a consumer drops the copy later (broker-facts: cancellation-log).
+        drains_from_ms: Drain the topic: timers with a release time after this go to the due topic at once, for the
+            broker to delay. Timers with an earlier release time go by plan: a relay that has not heard of the drain
+            may have sent them on already, and on the nominal way the broker detects the repeat. None: all timers go
+            by plan.
     """
 
     __slots__ = ("_drains_from_ms", "_is_cancelled", "_max_delay_ms", "_router", "_skew_ms", "_step")
 
     def __init__(
         self,
-        router: Router,  # the plan's router
-        step: Step,  # step of the topic: its tier or its ring
-        # returns whether a timer is known to be cancelled or replaced; None: no timer can be. The function may miss
-        # one: another relay or a consumer drops the copy later (broker-facts: cancellation-log).
+        router: Router,
+        step: Step,
         is_cancelled: Callable[[Envelope], bool] | None = None,
         *,
-        # drain the topic: timers with a release time after this go to the due topic at once, for the broker to delay.
-        # Timers with an earlier release time go by plan: a relay that has not heard of the drain may have sent them on
-        # already, and on the nominal way the broker detects the repeat. None: all timers go by plan.
         drains_from_ms: int | None = None,
     ) -> None:
         self._drains_from_ms = drains_from_ms
@@ -97,8 +114,12 @@ class NextHop:
     def held(
         self, envelope: Envelope, now_ms: int, arrived_by_ms: int | None = None
     ) -> Hop | NotYet | ToDeadLetter | Drop:
-        """Decide on the timer at the head of a topic that a relay holds; it had arrived by ``arrived_by_ms`` (None:
-        now).
+        """Decide on the timer at the head of a topic that a relay holds.
+
+        Args:
+            envelope: Envelope of the timer.
+            now_ms: UTC milliseconds.
+            arrived_by_ms: A time by which it had arrived; None: now.
         """
         if (settled := self._settled(envelope)) is not None:
             return settled
@@ -144,8 +165,14 @@ class NextHop:
         return hold.release_at_ms <= now_ms and envelope.due_ms - at_ms > self._max_delay_ms
 
     def delivered(self, envelope: Envelope, now_ms: int) -> Hop | ToDeadLetter | Drop:
-        """Decide on a timer that the broker held, once it was delivered. The nominal time decides, as in a tier that a
-        relay holds: a delivery that is a tick early or an outage late changes nothing.
+        """Decide on a timer that the broker held, once it was delivered.
+
+        The nominal time decides, as in a tier that a relay holds: a delivery that is a tick early or an outage late
+        changes nothing.
+
+        Args:
+            envelope: Envelope of the timer.
+            now_ms: UTC milliseconds.
         """
         if (settled := self._settled(envelope)) is not None:
             return settled
@@ -176,8 +203,12 @@ _ENDLESS = ToDeadLetter(f"{MAX_HOPS} hops, which no plan needs")
 def again(router: Router, envelope: Envelope, now_ms: int, came_from: str) -> Hop:
     """Route a timer that came to a consumer far too early back to its due topic, with its real due time.
 
-    In a calendar a timer that is due beyond the plan's ``max_delay`` goes back to the topic that it ``came_from``: its
-    interval may not have a topic yet, or ever.
+    Args:
+        router: The plan's router.
+        envelope: Envelope of the timer.
+        now_ms: UTC milliseconds.
+        came_from: Due topic from which the timer came, without a partition suffix. In a calendar a timer that is due
+            beyond the plan's ``max_delay`` goes back to it: the timer's interval may not have a topic yet, or ever.
     """
     due = router.to_due(envelope.due_ms, now_ms, envelope.life.only_for)
     is_beyond = router.interval_ms and envelope.due_ms - now_ms > router.plan.max_delay_ms
@@ -189,14 +220,26 @@ def again(router: Router, envelope: Envelope, now_ms: int, came_from: str) -> Ho
 def retry_hop(
     router: Router, envelope: Envelope, subscription: str, due_ms: int, now_ms: int, *, stored_within_ms: int
 ) -> Hop:
-    """Route the next attempt, at ``due_ms``, of a timer that a handler postponed, for its subscription alone.
+    """Route the next attempt of a timer that a subscription's handler postponed, for that subscription alone.
 
-    Id, generation and group stay, so a cancel reaches the attempt; its hops count from 0. A timer that might reach a
-    slot of a ring after its sweep, if the publish takes ``stored_within_ms``, goes to the subscription's topic at once:
-    in the slot it would wait for the next sweep (broker-facts: slot-sweep).
+    Id, generation and group stay, so a cancel reaches the attempt; its hops count from 0.
+
+    Args:
+        router: The plan's router. The subscription has a topic for timers that it tries again.
+        envelope: Envelope of the failed attempt.
+        subscription: Subscription of the handler.
+        due_ms: Time of the next attempt, UTC milliseconds.
+        now_ms: UTC milliseconds.
+        stored_within_ms: Longest time that the publish may take. A timer that might reach a slot of a ring after its
+            sweep goes to the subscription's topic at once: in the slot it would wait for the next sweep
+            (broker-facts: slot-sweep).
     """
     life = envelope.life
-    next_life = life._replace(attempt=life.attempt + 1, first_due_ms=first_wanted_ms(envelope), only_for=subscription)
+    next_life = life._replace(
+        attempt=life.attempt + 1,
+        first_due_ms=first_wanted_ms(envelope),
+        only_for=subscription,
+    )
     successor = Envelope(envelope.timer_id, due_ms, now_ms, envelope.generation, 0, router.plan.revision, next_life)
     route = router.route(due_ms, now_ms, subscription)
     swept_ms = route.release_at_ms - router.plan.skew_ms if isinstance(route, Hold) and not route.stay_ms else None

@@ -157,8 +157,12 @@ def _fingerprint(table: tuple[Step, ...], names: Names, due_topic: str, retry_to
 
 
 def release_at(step: Step, due_ms: int, entered_ms: int) -> int:
-    """Return the nominal release time of a timer in the topic of a step (holding topic, intake or journal). It entered,
-    by its envelope, at its send time or its previous nominal release time.
+    """Return the nominal release time of a timer in a holding topic.
+
+    Args:
+        step: Step of the holding topic: its tier or its ring, or the step of the intake or the journal.
+        due_ms: Due time of the timer.
+        entered_ms: Time of entry by the timer's envelope: the send time, or the previous nominal release time.
     """
     if step.slot_ms:
         return due_ms // step.slot_ms * step.slot_ms - step.headstart_ms
@@ -166,7 +170,11 @@ def release_at(step: Step, due_ms: int, entered_ms: int) -> int:
 
 
 def calendar_topic_of(plan: Plan, due_ms: int) -> str:
-    """Return the due topic of a calendar plan for a due time; TypeError: the plan is not a calendar plan."""
+    """Return the due topic of a calendar plan for a due time.
+
+    Raises:
+        TypeError: The plan is not a calendar plan.
+    """
     if not isinstance(plan.scheme, Calendar):
         raise TypeError(f"a {type(plan.scheme).__name__} plan has one due topic, not one per interval")
     return Names(plan).calendar_topic(due_ms // plan.scheme.interval_ms)

@@ -54,7 +54,6 @@ _BROKER_SETTINGS: Mapping[str, str] = MappingProxyType(
 _BOOKIE_SETTINGS: Mapping[str, str] = MappingProxyType(
     {
         **BOOKIE_SETTINGS,
-        "nettyMaxFrameSizeBytes": COMMON_SETTINGS["nettyMaxFrameSizeBytes"],
         "advertisedAddress": LOOPBACK,
         "allowLoopback": "true",
         # Small caches and files, for the same reason.
@@ -156,6 +155,7 @@ class ClusterConfig:
             case Kind.BOOKIE:
                 return {
                     **_BOOKIE_SETTINGS,
+                    "nettyMaxFrameSizeBytes": {**COMMON_SETTINGS, **self.config}["nettyMaxFrameSizeBytes"],
                     "bookiePort": str(node.port),
                     "journalDirectory": str(data / "journal"),
                     "ledgerDirectories": str(data / "ledgers"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -74,5 +75,5 @@ def write_logging(folder: Path, level: str) -> None:
 
 
 def properties(settings: Mapping[str, str]) -> str:
-    """Return the text of a configuration file."""
-    return "".join(f"{name}={value}\n" for name, value in settings.items())
+    """Return the text of a configuration file: a value cannot begin another line."""
+    return "".join(f"{name}={json.dumps(value)[1:-1]}\n" for name, value in settings.items())

@@ -6,6 +6,7 @@ import shutil
 import signal
 import socket
 import tempfile
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
@@ -173,31 +174,36 @@ class LocalCluster:
             self._start(self._of(Kind.BOOKIE))
             self._start(self._of(Kind.BROKER))
             self._await(self._of(Kind.BROKER), lambda node: admin_calls.is_ready(node.admin_url, healthy=True))
-        except BaseException:
-            self.close()
+        except BaseException as error:
+            try:
+                self.close()
+            except Exception as failure:  # noqa: BLE001 - the first error is the cause
+                error.add_note(f"not all nodes could be ended: {failure}")
             raise
         return self
 
     def close(self) -> None:
-        """End all nodes and remove their data; no error if the cluster is closed already."""
+        """End all nodes and remove their data; no error if the cluster is closed already. In a forked child nothing is
+        done.
+        """
         processes, self._processes = self._processes, {}
         folder, self._folder = self._folder, None
-        for process in processes.values():
-            process.send_signal(signal.SIGKILL)
-        # Each supervisor removes the folder that they share, so every node must have ended before.
-        for process in processes.values():
-            process.kill()
-        for process in processes.values():
-            process.close()
-        if folder is not None:
+        if folder is not None and not processes:
             shutil.rmtree(folder, ignore_errors=True)
+        with ExitStack() as stack:
+            for process in processes.values():
+                # Its supervisor removes the folder that all share, so every node must have ended before.
+                stack.callback(process.close)
+                process.send_signal(signal.SIGKILL)
+            for process in processes.values():
+                process.kill()
 
     def start(self, node: str) -> None:
         """Start a node that is down, with its data, and wait until it is ready; no effect while it runs."""
         self._start((find_node(self._nodes, node),))
 
     def stop(self, node: str) -> None:
-        """End a node in order (SIGTERM): a broker unloads its topics first."""
+        """End a node in order (SIGTERM): a broker unloads its topics first. After 90 s it is killed."""
         self._running(node).terminate(STOP_TIMEOUT_S)
 
     def kill(self, node: str) -> None:
@@ -211,8 +217,9 @@ class LocalCluster:
 
     def freeze(self, node: str) -> None:
         """Freeze a node (SIGSTOP) and return when it has stopped: connections stay open without any answer."""
-        self._running(node).pause()
+        process = self._running(node)
         self._frozen.add(node)
+        process.pause()
 
     def thaw(self, node: str) -> None:
         """Continue a frozen node (SIGCONT)."""
@@ -262,11 +269,14 @@ class LocalCluster:
     def split(self, topic: str) -> str:
         """Split a topic's bundle in two, and return the topic's new bundle when a broker serves it."""
         before = self.bundle(topic)
-        admin_calls.split_bundle(self._answering(), topic)
-        self._await_change(
-            lambda: self.bundle(topic) != before and self.owner(topic) is not None,
-            f"the bundle {before} of {topic} was not split",
-        )
+
+        def is_split() -> bool:
+            if self.bundle(topic) != before:
+                return self.owner(topic) is not None
+            admin_calls.split_bundle(self._answering(), topic)
+            return False
+
+        self._await_change(is_split, f"the bundle {before} of {topic} was not split")
         return self.bundle(topic)
 
     def __enter__(self) -> Self:
@@ -355,17 +365,18 @@ class LocalCluster:
     def _await(self, nodes: Sequence[Node], condition: Callable[[Node], bool]) -> None:
         """Wait until starting nodes meet a condition; a node that does not meet it is killed."""
 
-        def is_met(node: Node, process: OwnedProcess) -> bool:
-            if process.pid is None:
-                raise self._failure(node.name, f"{exit_words(process.exit_code)} before it was ready")
+        def is_met(node: Node) -> bool:
+            for other in nodes:  # a node that has ended may be the reason why another is not ready
+                process = self._process(other.name)
+                if process.pid is None:
+                    raise self._failure(other.name, f"{exit_words(process.exit_code)} before it was ready")
             return condition(node)
 
         for node in nodes:
-            process = self._process(node.name)
             try:
-                eventually(partial(is_met, node, process), self._start_timeout_s, poll=POLL_S)
+                eventually(partial(is_met, node), self._start_timeout_s, poll=POLL_S)
             except AssertionError as error:
-                process.kill()
+                self._process(node.name).kill()
                 raise self._failure(node.name, f"was not ready within {self._start_timeout_s:g} s") from error
 
     def _failure(self, name: str, fact: str) -> BrokerFailed:

@@ -81,6 +81,10 @@ class Brokers:
         """Change a dynamic setting on all brokers, now and after restarts; requires a superuser."""
         self._http.call("POST", f"/brokers/configuration/{quote(name, safe='')}/{quote(value, safe='')}")
 
+    def unset_dynamic(self, name: str) -> None:
+        """Remove the dynamic value of a setting: after their next start the brokers use the value in their files."""
+        self._http.call("DELETE", f"/brokers/configuration/{quote(name, safe='')}")
+
     def runtime_configuration(self) -> Mapping[str, str] | None:
         """Read all settings of the asked broker, by their names in ``broker.conf``.
 
