@@ -50,6 +50,8 @@ def oauth2_server(identity: Identity) -> Iterator[OAuth2Server]:
     """Start a server with this certificate."""
 
     class Handler(QuietHandler):
+        protocol_version = "HTTP/1.0"  # no connection outlives its answer
+
         def respond(self) -> None:
             status, facts = 200, {"issuer": told.issuer_url, "token_endpoint": f"{told.issuer_url}/oauth/token"}
             if self.command == "POST":

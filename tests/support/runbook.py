@@ -89,9 +89,10 @@ def in_code() -> Iterator[Sign]:
 
 
 def _findings_of_plan_check() -> Iterator[str]:
+    """Yield the names of findings, each of which is yielded as a name, a level and a text."""
     for node in ast.walk(ast.parse(VERDICT.read_text(encoding="utf-8"))):
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "Finding":
-            name = next(word.value for word in node.keywords if word.arg == "name")
+        if isinstance(node, ast.Yield) and isinstance(node.value, ast.Tuple):
+            name = node.value.elts[0]
             if isinstance(name, ast.Constant):
                 yield str(name.value)
 

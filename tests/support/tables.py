@@ -126,13 +126,14 @@ def list_of_errors() -> str:
 
 
 def _error(error: type[Exception]) -> str:
-    """Return the line of an error: public bases, the first sentence of its doc string, attributes with those of
-    private bases."""
+    """Return the line of an error: public bases, the first sentence of its doc string, its fields or attributes with
+    those of private bases."""
     text, _, attributes = (inspect.getdoc(error) or "").partition("Attributes:")
     private = [base for base in error.__bases__ if base.__name__.startswith("_")]
     attributes = "".join([*((inspect.getdoc(base) or "").partition("Attributes:")[2] for base in private), attributes])
     meaning = " ".join(re.split(r"\.(?:\s|$)", text, maxsplit=1)[0].replace("``", "`").split())
-    facts = ", ".join(f"`.{name}`" for name in re.findall(r"^    (\w+): ", attributes, re.MULTILINE))
+    own = [*vars(error).get("__dataclass_fields__", ()), *re.findall(r"^    (\w+): ", attributes, re.MULTILINE)]
+    facts = ", ".join(f"`.{name}`" for name in own)
     names = [
         f"{'pulsar.' if 'pulsar' in base.__module__.lower() else ''}{base.__name__}"
         for base in error.__bases__
