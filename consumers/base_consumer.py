@@ -21,8 +21,8 @@ from timewheel.client.reaching import reaching
 from timewheel.client.surface import ClientLike
 from timewheel.core.arguments import check_client_and_plan, check_kind, has_methods, is_async
 from timewheel.core.clock import Clock, SystemClock
+from timewheel.core.early_delivery import DEFAULT_MAX_HELD, hold_bound_ms
 from timewheel.core.errors import BadArgument, ClientMisuse
-from timewheel.core.limits import DEFAULT_MAX_HELD, hold_bound_ms
 from timewheel.core.names import Names
 from timewheel.core.plan import Calendar, Plan
 from timewheel.core.rng import Random, system_random

@@ -351,7 +351,7 @@ class Engine:
     def __init__(
         self,
         *,
-        # the longest time that a message is held before its due time (`timewheel.core.limits.hold_bound_ms`)
+        # the longest time that a message is held before its due time (`timewheel.core.early_delivery.hold_bound_ms`)
         hold_bound_ms: int,
         max_held: int,  # maximum number of messages that wait here; at that number the caller stops receiving (`full`)
         handled: HandledWindow,  # remembers the handled timers

@@ -18,8 +18,8 @@ from timewheel.client.process import end_at_exit
 from timewheel.client.reaching import partition_count, unpartitioned_problem
 from timewheel.client.surface import ClientLike, ConsumerLike
 from timewheel.core.clock import Clock
+from timewheel.core.early_delivery import hold_bound_ms
 from timewheel.core.errors import TopologyError, did_you_mean
-from timewheel.core.limits import hold_bound_ms
 from timewheel.core.names import CalendarTopic, Names
 from timewheel.core.plan import Calendar, Plan
 from timewheel.events import CalendarTopicClosed, CalendarTopicMissing, CalendarTopicNotOpened, CalendarTopicOpened

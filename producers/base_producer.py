@@ -26,6 +26,7 @@ from timewheel.core.arguments import check_client_and_plan
 from timewheel.core.cancellations import Cancellation, CancelResult, Stamps, answer_of
 from timewheel.core.clock import Clock, SystemClock
 from timewheel.core.durations import HOUR_MS
+from timewheel.core.early_delivery import OutOfOrder
 from timewheel.core.errors import (
     CancelFailed,
     CancelOutcomeUnknown,
@@ -38,7 +39,6 @@ from timewheel.core.errors import (
     TimewheelError,
 )
 from timewheel.core.ids import TimerIds
-from timewheel.core.limits import OutOfOrder
 from timewheel.core.plan import Calendar, Plan
 from timewheel.core.rng import system_random
 from timewheel.core.routing import Router

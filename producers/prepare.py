@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Literal, NamedTuple
 from zlib import crc32
 
+from timewheel.core.early_delivery import OutOfOrder
 from timewheel.core.envelope import (
     FIRST_LIFE,
     MAX_GROUP_CHARS,
@@ -19,7 +20,6 @@ from timewheel.core.envelope import (
     unit_mistake,
 )
 from timewheel.core.errors import BadArgument, BadDueTime, BadTimerId, PayloadTooLarge, ReservedProperty
-from timewheel.core.limits import OutOfOrder
 from timewheel.core.names import partition_for_key
 from timewheel.core.plan import DelayTooLong, Plan
 from timewheel.core.routing import Due, Route, Router

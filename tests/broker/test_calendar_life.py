@@ -19,9 +19,9 @@ from timewheel.consumers import DelayedConsumer
 from timewheel.consumers.rolling_topics import MAX_VISITS, open_ahead_ms, rest_ms
 from timewheel.consumers.source import RollingSource
 from timewheel.core.durations import DAY_MS, HOUR_MS, MINUTE_MS
+from timewheel.core.early_delivery import hold_bound_ms
 from timewheel.core.envelope import Envelope
 from timewheel.core.errors import TopologyError
-from timewheel.core.limits import hold_bound_ms
 from timewheel.core.names import CalendarTopic, Names, namespace_of, partition_topic
 from timewheel.core.plan import Calendar, Plan
 from timewheel.provision.calendar_life import CalendarRoller, RetiredTopic, Rolled, Stage, roll

@@ -28,10 +28,10 @@ from timewheel.consumers import (
     SubscribeRefused,
 )
 from timewheel.consumers.inbox import MemoryInbox, SqlInbox
+from timewheel.core.early_delivery import hold_bound_ms, out_of_order_ms
 from timewheel.core.envelope import ID_PROPERTY, NUDGE_PROPERTY, Envelope
 from timewheel.core.errors import ClientMisuse, UnsupportedAcknowledgement
 from timewheel.core.ids import native_id
-from timewheel.core.limits import hold_bound_ms, out_of_order_ms
 from timewheel.core.names import partition_for_key, partition_topic
 from timewheel.core.plan import Cancel, Plan
 from timewheel.producers import DelayedProducer

@@ -21,8 +21,8 @@ from tests.broker.due_topic import (
 )
 from timewheel.broker.admin.client import AdminClient
 from timewheel.consumers import DelayedConsumer
+from timewheel.core.early_delivery import hold_bound_ms
 from timewheel.core.envelope import Envelope
-from timewheel.core.limits import hold_bound_ms
 from timewheel.core.names import partition_topic
 from timewheel.core.plan import Plan
 from timewheel.testing import eventually

@@ -21,8 +21,8 @@ from tests.broker.due_topic import (
 )
 from timewheel.broker.admin.client import AdminClient
 from timewheel.core import Envelope, Native, Plan, Tiered
+from timewheel.core.early_delivery import OUT_OF_ORDER_EVERY
 from timewheel.core.errors import ClientMisuse, PayloadTooLarge, SendFailed, TimewheelError, TopologyError
-from timewheel.core.limits import OUT_OF_ORDER_EVERY
 from timewheel.core.names import partition_topic
 from timewheel.producers import DelayedProducer, Timer
 from timewheel.producers.prepare import METADATA_ROOM_BYTES

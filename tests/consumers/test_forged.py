@@ -25,8 +25,8 @@ from timewheel.consumers.engine import (
 )
 from timewheel.consumers.message import Arrival, InFlight, Parked, ToRetry, beside_shadow, reading_of
 from timewheel.consumers.republisher import Republisher, _kept
+from timewheel.core.early_delivery import hold_bound_ms
 from timewheel.core.envelope import MAX_TIME_MS, Envelope
-from timewheel.core.limits import hold_bound_ms
 from timewheel.core.names import Names, partition_topic
 from timewheel.core.next_hop import Hop, NextHop
 from timewheel.core.plan import Calendar, Plan

@@ -17,7 +17,7 @@ from timewheel.consumers.rolling_topics import (
     rest_ms,
 )
 from timewheel.core.durations import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS
-from timewheel.core.limits import hold_bound_ms
+from timewheel.core.early_delivery import hold_bound_ms
 from timewheel.core.plan import Plan
 
 HOLD_MS = hold_bound_ms(Plan(due_topic="persistent://acme/crm/reminders", subscriptions=("billing",)))

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from timewheel.core import Native, Plan, Router, Tiered
-from timewheel.core.limits import OUT_OF_ORDER_EVERY, OutOfOrder, hold_bound_ms
+from timewheel.core.early_delivery import OUT_OF_ORDER_EVERY, OutOfOrder, hold_bound_ms
 from timewheel.core.plan import Readers
 from timewheel.producers.prepare import prepare
 

@@ -13,8 +13,8 @@ from typing import NamedTuple
 from tests.relay.relay_world import PLAN, START_MS, STAY_MS
 from tests.support.plans import plan_of
 from timewheel.client.positions import Position
+from timewheel.core.early_delivery import OutOfOrder
 from timewheel.core.envelope import Envelope
-from timewheel.core.limits import OutOfOrder
 from timewheel.core.next_hop import NextHop
 from timewheel.core.plan import Plan, Ring, Tiered, Wheel
 from timewheel.core.routing import Router

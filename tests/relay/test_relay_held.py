@@ -16,8 +16,8 @@ from tests.support.drawn import between
 from tests.support.machine_table import PAGE, TABLES, begin, lines, walked
 from timewheel.client.positions import Position
 from timewheel.core.durations import DAY_MS
+from timewheel.core.early_delivery import OutOfOrder
 from timewheel.core.envelope import Envelope
-from timewheel.core.limits import OutOfOrder
 from timewheel.core.names import Names
 from timewheel.core.next_hop import NextHop
 from timewheel.core.plan import MAX_HOPS, Native, Plan, Scheme

@@ -13,9 +13,9 @@ from tests.support.client_messages import client_message
 from tests.support.manual_clock import LeapingClock, ManualClock
 from timewheel.broker.protocol.wire import number_field
 from timewheel.client.positions import Position
+from timewheel.core.early_delivery import OutOfOrder
 from timewheel.core.envelope import Envelope
 from timewheel.core.grouping import LARGEST_BATCH
-from timewheel.core.limits import OutOfOrder
 from timewheel.core.next_hop import NextHop
 from timewheel.core.steps import steps
 from timewheel.relay.driver import partition as partitions

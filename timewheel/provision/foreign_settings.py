@@ -10,8 +10,8 @@ from timewheel.broker.admin.client import NamespacePolicies
 from timewheel.broker.admin.policies import SUBSCRIPTION_EXPIRY_MIN, DelayedDelivery
 from timewheel.broker.admin.stats import TopicStats
 from timewheel.core.durations import SECOND_MS, format_duration, spelled
+from timewheel.core.early_delivery import DEFAULT_MAX_HELD, HELD_SHARE
 from timewheel.core.escapes import pulsar_admin, timewheel_command
-from timewheel.core.limits import DEFAULT_MAX_HELD, HELD_SHARE
 from timewheel.core.names import CANCELLATIONS_SUBSCRIPTION
 from timewheel.core.plurals import counted
 from timewheel.core.topology import TopicSpec

@@ -14,7 +14,7 @@ import pulsar
 from timewheel.client.native import first_chunk_of
 from timewheel.client.positions import Position
 from timewheel.core.clock import wait_until
-from timewheel.core.limits import OutOfOrder
+from timewheel.core.early_delivery import OutOfOrder
 from timewheel.core.next_hop import NextHop
 from timewheel.events import RelayPositionJumped, RelaySessionCrashed, RelaySessionFailed
 from timewheel.relay.driver.dead_letter_writer import Verdicts

@@ -14,8 +14,8 @@ from dataclasses import KW_ONLY, dataclass
 from typing import Any, Literal, NamedTuple
 
 from timewheel.client.positions import Position
+from timewheel.core.early_delivery import OutOfOrder
 from timewheel.core.envelope import Envelope
-from timewheel.core.limits import OutOfOrder
 from timewheel.core.next_hop import Drop, NextHop, ToDeadLetter
 from timewheel.core.rng import Random
 from timewheel.relay.machine.backoff import Silence

@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from timewheel.client.positions import Position
+from timewheel.core.early_delivery import OutOfOrder
 from timewheel.core.envelope import Envelope
 from timewheel.core.grouping import LARGE_BYTES, PARTS_OF_ROOM
-from timewheel.core.limits import OutOfOrder
 from timewheel.core.next_hop import Drop, Hop, NextHop, NotYet
 from timewheel.core.rng import Random
 from timewheel.relay.machine.backoff import Backoff, Emptiness, Silence, is_proven

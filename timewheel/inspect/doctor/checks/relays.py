@@ -10,8 +10,8 @@ from timewheel.broker.admin.parts import begins_anew, relays_of
 from timewheel.broker.admin.policies import DEDUPLICATION, MAX_UNACKED_PER_CONSUMER, MAX_UNACKED_PER_SUBSCRIPTION
 from timewheel.broker.admin.stats import DELAYING_TYPES, ConsumerStats
 from timewheel.core.durations import HOUR_MS, MINUTE_MS, SECOND_MS, format_duration, span, spelled
+from timewheel.core.early_delivery import DEFAULT_MAX_HELD, HELD_SHARE
 from timewheel.core.escapes import pulsar_admin, timewheel_command
-from timewheel.core.limits import DEFAULT_MAX_HELD, HELD_SHARE
 from timewheel.core.names import RELAY_CONSUMER, RELAY_SUBSCRIPTION
 from timewheel.core.plan import Plan
 from timewheel.core.plurals import counted

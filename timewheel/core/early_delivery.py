@@ -1,4 +1,4 @@
-"""Limits on which producer and consumer must agree, since neither imports the other.
+"""How early a due message may arrive, on which producer and consumer must agree, since neither imports the other.
 
 A producer asks the broker to deliver before the due time, by the plan's lead, and still earlier for one message in
 `OUT_OF_ORDER_EVERY`. A consumer holds messages that arrive early, so it must know the earliest possible arrival.
