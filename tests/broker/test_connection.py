@@ -101,6 +101,7 @@ def shown(relay: RelayProcess) -> str:
 
 
 @pytest.mark.parametrize("way", [way for way in WAYS if way != "token_file"])  # test_token_expires has that one
+@pytest.mark.short
 def test_relay_and_commands_are_who_the_file_says_and_show_nothing_of_it(
     secured: Secured, who: Callable[..., Who], way: str, tmp_path: Path
 ) -> None:

@@ -220,6 +220,7 @@ def lines_below(heading: str) -> list[str]:
 
 
 @pytest.mark.parametrize("token", ["", "renewed-at-every-connect"], ids=["no token", "a token"])
+@pytest.mark.short
 def test_the_page_leads_from_nothing_to_a_relay_under_systemd(machine: Machine, token: str) -> None:
     topic_that_services_use(machine.broker)
     lines = lines_below("systemd")
@@ -244,6 +245,7 @@ def test_the_page_leads_from_nothing_to_a_relay_under_systemd(machine: Machine, 
 
 @pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl builds what is applied")
 @pytest.mark.parametrize("name", ["base", "shadow", "calendar", "embedded"])
+@pytest.mark.short
 def test_what_is_applied_leads_from_nothing_to_what_runs(machine: Machine, name: str) -> None:
     connect_pods(machine)
     if name == "shadow":

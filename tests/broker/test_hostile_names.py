@@ -154,6 +154,7 @@ def test_no_command_writes_what_a_terminal_would_act_on(stage: Stage, name: str)
 
 
 @pytest.mark.parametrize("name", ON_A_TERMINAL)
+@pytest.mark.short
 def test_on_a_terminal_neither(stage: Stage, name: str) -> None:
     words = stage.commands()[name]
     own, theirs = pty.openpty()

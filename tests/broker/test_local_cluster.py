@@ -20,6 +20,8 @@ from tests.support.pages import blocks
 from timewheel.testing import LocalCluster, eventually
 from timewheel.testing.plugin import MakeLocalCluster, skipped_or_failed
 
+pytestmark = pytest.mark.short
+
 SESSION_TIMEOUT_S = 6.0
 SERVED_AGAIN_S = 60
 """Time-out until another broker serves a lost topic: the session's time-out and the client's back-off."""

@@ -165,6 +165,7 @@ def at_work(
 
 
 @pytest.mark.timeout(300)
+@pytest.mark.short
 def test_every_query_and_every_alert_answers(broker: Broker, client: Any, tmp_path: Path) -> None:
     with AdminClient(broker.admin_url) as admin:
         ensure(admin, PLAN, now_ms=time.time_ns() // 1_000_000)

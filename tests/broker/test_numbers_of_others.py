@@ -285,6 +285,7 @@ def test_in_a_calendar_what_is_due_beyond_its_topics_goes_back_to_where_it_came_
         assert set(handled.times) == {f"good{number}" for number in range(GOOD)}
 
 
+@pytest.mark.short
 def test_one_that_entered_in_1970_hops_no_more_often_than_others(stage: Stage) -> None:
     """It made 10,000 hops, as fast as groups fill, and was a dead letter then."""
     began_ms = now_ms()

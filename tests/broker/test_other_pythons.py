@@ -25,6 +25,7 @@ TESTED = ("3.12", "3.13")
 NEEDS_SPARK = {"timewheel.spark_planner"}
 
 
+@pytest.mark.short
 def test_the_sdk_the_command_and_an_example_work_on_every_python(
     built: distribution.Distribution, pulsar_broker: Broker, tmp_path: Path, say: Callable[[object], None]
 ) -> None:

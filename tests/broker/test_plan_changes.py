@@ -377,6 +377,7 @@ def test_a_calendar_rolls_on_and_tells_of_timers_in_intervals_of_another_length(
 
 
 @pytest.mark.parametrize("relay", ["embedded", "service"])
+@pytest.mark.short
 def test_timers_in_a_holding_namespace_that_the_next_plan_does_not_name_are_no_secret(
     pulsar_broker: Broker, relay: Any
 ) -> None:

@@ -153,6 +153,7 @@ def law(sends: list[tuple[int, int]], per_second: float) -> float:
     return per_second * half / 1_000
 
 
+@pytest.mark.short
 def test_what_a_native_topic_should_hold_is_what_the_broker_counts(live: Live) -> None:
     found = live.checked()
 
@@ -283,6 +284,7 @@ def test_what_cannot_be_checked_is_one_clear_line(live: Live, tmp_path: Path) ->
     assert broken.read_text() == "no json\n", "a log that cannot be read is not written on"
 
 
+@pytest.mark.short
 def test_a_tiered_plan_is_seen_whole_though_its_timers_were_moved_on(live: Live) -> None:
     """The relay keeps no send time of what it moves: those are read where they were sent, batches included."""
     source = random.Random(SEED)

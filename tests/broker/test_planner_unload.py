@@ -168,6 +168,7 @@ EDGE_LEDGERS = 24
 EDGE_RANGES = (METADATA_STORE_LIMIT, METADATA_STORE_LIMIT + 1, GAP_LIMIT + 1, GAP_LIMIT + 2)
 
 
+@pytest.mark.short
 def test_the_limits_are_the_brokers_to_the_range(stage: Stage, topic: str) -> None:
     """Nearly all is acknowledged, in as many ranges as each limit allows, and one more."""
     profile = profile_of(stage.admin)

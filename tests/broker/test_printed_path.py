@@ -82,6 +82,7 @@ def printed(output: str, command: str, *, label: str = "") -> str:
 
 
 @pytest.mark.timeout(600)
+@pytest.mark.short
 def test_the_printed_commands_lead_from_gaps_to_topics_that_are_set_up(
     broker: LocalPulsar, topic: str, tmp_path: Path
 ) -> None:

@@ -428,6 +428,7 @@ def test_a_publish_before_provisioning_is_found_and_not_papered_over(
 # --------------------------------------------------------------- looked for once a minute, so the first tests began it
 
 
+@pytest.mark.short
 def test_delayed_messages_survive_a_time_to_live_that_drops_them_elsewhere(
     harsh: tuple[AdminClient, dict[str, Plan]],
 ) -> None:

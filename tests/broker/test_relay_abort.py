@@ -89,6 +89,7 @@ def held(stage: Stage) -> int:
 
 
 @pytest.mark.parametrize("name", SCHEMES)
+@pytest.mark.short
 def test_all_that_waits_goes_back_at_once_and_none_is_lost_early_or_twice(
     pulsar_broker: Broker, tmp_path: Path, name: str
 ) -> None:
@@ -169,6 +170,7 @@ def test_relays_that_have_the_plan_send_back_too(pulsar_broker: Broker, tmp_path
         assert len(stage.copies()) == 40
 
 
+@pytest.mark.short
 def test_while_a_relay_or_a_producer_works_by_the_earlier_plan_it_says_so(
     pulsar_broker: Broker, tmp_path: Path
 ) -> None:
@@ -268,6 +270,7 @@ def test_a_namespace_that_the_native_plan_forgets_is_emptied_too(pulsar_broker: 
         stage.assert_no_copies()
 
 
+@pytest.mark.short
 def test_a_timer_beyond_the_delay_that_the_broker_takes_is_named_as_the_reason(
     pulsar_broker: Broker, tmp_path: Path
 ) -> None:

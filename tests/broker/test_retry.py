@@ -279,6 +279,7 @@ def test_what_has_no_topic_to_wait_in_is_kept_until_there_is_one(
         assert backlog(pulsar_broker, added, RELAY_SUBSCRIPTION) == 1
 
 
+@pytest.mark.short
 def test_a_topic_that_took_timers_before_and_refuses_them_now_is_opened_anew_when_it_is_there_again(
     client: Any, pulsar_broker: Broker, plan: Plan
 ) -> None:

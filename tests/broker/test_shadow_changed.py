@@ -111,6 +111,7 @@ def moved(service: RelayProcess) -> int:
     return sum(one["moved"] for one in service.status()["relays"][0]["shadow"]["movers"])
 
 
+@pytest.mark.short
 def test_a_plan_without_its_intake_is_refused_until_the_intake_is_empty(pulsar_broker: Broker) -> None:
     """As the way in ends: the last plain producer is gone, and relays move on what waits."""
     plan = shadow_plan(max_delay_ms=40_000)
@@ -224,6 +225,7 @@ def aborted(on: ShadowStage, service: RelayProcess, new: Plan) -> None:
 
 
 @pytest.mark.parametrize("way", [changed, aborted, killed])
+@pytest.mark.short
 def test_what_a_wide_window_let_stay_is_lifted_with_a_narrow_one(
     pulsar_broker: Broker, tmp_path: Path, way: Callable[[ShadowStage, RelayProcess, Plan], None]
 ) -> None:
@@ -296,6 +298,7 @@ def as_printed(broker: LocalPulsar, text: str) -> subprocess.CompletedProcess[st
     return subprocess.run(line.group(), shell=True, env=env, capture_output=True, text=True, timeout=120, check=False)
 
 
+@pytest.mark.short
 def test_it_is_refused_and_begun_all_the_same_it_can_be_put_right_by_the_command_that_status_prints(
     broker: LocalPulsar, tmp_path: Path
 ) -> None:

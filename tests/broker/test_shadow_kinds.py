@@ -323,6 +323,7 @@ def test_on_key_shared_nobody_waits_longer_than_a_second_for_the_shadow(on: Shad
     assert not first.handled.keys() & second.handled.keys()
 
 
+@pytest.mark.short
 def test_what_a_consumer_sends_on_with_its_properties_comes_at_its_own_due_time(on: ShadowStage) -> None:
     """As a job that plans its next run does, or a client's own retry."""
     consumer, shadow = on.plain_consumer(), on.shadow()

@@ -48,6 +48,7 @@ def command(on: ShadowStage, folder: Path, word: str, *options: str) -> str:
     return done.stdout
 
 
+@pytest.mark.short
 def test_paused_it_lifts_nothing_and_what_was_lifted_comes_back_begun_again_it_lifts_what_was_left(
     on: ShadowStage, tmp_path: Path
 ) -> None:
@@ -109,6 +110,7 @@ def test_aborted_everything_is_back_in_the_topic_under_its_exact_due_time(
         assert "native -> shadowing. A shadow run is connected, and follows it within seconds." in begun
 
 
+@pytest.mark.short
 def test_aborted_by_another_shadow_under_traffic_each_timer_is_in_the_topic_once(pulsar_broker: Broker) -> None:
     """The one that runs has hops under way when the other takes over; what it sent on already is not sent again."""
     plan = shadow_plan(DAYS, max_delay_ms=30 * DAY_MS, guard_ms=HOUR_MS)
@@ -143,6 +145,7 @@ def pending(on: ShadowStage) -> Iterator[Entry]:
         yield from (one for one in entries if one.payload and one.position not in acked)
 
 
+@pytest.mark.short
 def test_lifted_again_after_an_abort_a_timer_keeps_its_id(
     on: ShadowStage, pulsar_broker: Broker, tmp_path: Path
 ) -> None:
@@ -160,6 +163,7 @@ def test_lifted_again_after_an_abort_a_timer_keeps_its_id(
     assert all(one.startswith(f"{on.parts()[0]}:") for one in ids)
 
 
+@pytest.mark.short
 def test_a_reload_that_forgets_is_made_good_from_the_journal(tuned: LocalPulsar) -> None:
     """The broker keeps 777 ranges of acknowledgements, and a near one before each far one makes a thousand."""
     with staged(tuned, shadow_plan(tick_ms=250)) as on:
@@ -200,6 +204,7 @@ def test_after_an_outage_that_was_too_long_both_copies_come_under_one_id(on: Sha
         assert consumer.latest[name].properties()["tw-id"] == own_id
 
 
+@pytest.mark.short
 def test_a_journal_that_was_deleted_is_told_and_nothing_is_lost(on: ShadowStage) -> None:
     consumer, shadow = on.plain_consumer(), on.shadow()
     eventually(lambda: shadow.shadow_status().movers[0].caught_up, 60)
@@ -212,6 +217,7 @@ def test_a_journal_that_was_deleted_is_told_and_nothing_is_lost(on: ShadowStage)
     eventually(lambda: len(consumer.handled) == 100, 60)
 
 
+@pytest.mark.short
 def test_the_journal_is_let_go_when_every_subscription_has_passed(on: ShadowStage) -> None:
     consumer, shadow = on.plain_consumer(), on.shadow(hold_ms=2_000)
     on.send(range(100), due_ms=now_ms() + AHEAD_MS)

@@ -63,6 +63,7 @@ def test_all_kinds_are_compared_and_nine_are_large() -> None:
     assert len(set(ROWS) - HAS_NO_GAPS) == 9
 
 
+@pytest.mark.short
 def test_the_evaluation_is_within_a_percent_of_the_exact_count(workload: Workload, evidence: Evidence) -> None:
     assert set(workload.comparisons) == set(PLANS)
     assert [one for one in workload.comparisons.values() if not one.holds] == []

@@ -267,6 +267,7 @@ def test_a_mistake_is_told_with_its_remedy(
     [("publish_ms,due_ms\n1800000000000,1800003600000\n", 0), ("publish_ms,due_ms\n1800000000000,soon\n", 1)],
     ids=["answer", "error"],
 )
+@pytest.mark.short
 def test_java_says_nothing_beside_an_answer_or_an_error(tmp_path: Path, rows: str, status: int) -> None:
     history = tmp_path / "history.csv"
     history.write_text(rows)

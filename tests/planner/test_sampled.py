@@ -152,6 +152,7 @@ def plan(spark: SparkSession, folder: Path) -> Any:
     return command
 
 
+@pytest.mark.short
 def test_a_plan_takes_the_topics_own_limit_tick_partitions_and_subscriptions(plan: Any, file: Path) -> None:
     said, made, facts = plan(file)
 
