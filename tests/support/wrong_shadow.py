@@ -68,7 +68,7 @@ def stall(while_there: Path) -> None:
     right_send = HopBatches._send
 
     def send(groups: Any, group: HopBatch) -> None:
-        if ".tw.tier-" not in groups._hops._source or not while_there.exists():
+        if ".tw.tier-" not in groups._hops.source or not while_there.exists():
             right_send(groups, group)
 
     _replace(HopBatches, _send=send)
@@ -76,6 +76,7 @@ def stall(while_there: Path) -> None:
 
 def _replace(kind: type, **methods: Callable[..., Any]) -> None:
     for name, method in methods.items():
+        assert hasattr(kind, name), f"{kind.__name__} has no {name} any more"
         setattr(kind, name, method)
 
 
