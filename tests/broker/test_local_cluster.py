@@ -51,11 +51,14 @@ class Pair:
         self._producer = client.create_producer(topic, send_timeout_millis=SERVED_AGAIN_S * 1_000)
 
     def carry(self, payload: bytes) -> bool:
-        """Send a message, and return whether it arrives next."""
+        """Send a message and wait until it arrives; an earlier one may come again, as after each move."""
         self._producer.send(payload)
-        received = self._consumer.receive(RECEIVE_TIMEOUT_MS)
-        self._consumer.acknowledge(received)
-        return bool(received.data() == payload)
+        data = None
+        while data != payload:
+            received = self._consumer.receive(RECEIVE_TIMEOUT_MS)
+            self._consumer.acknowledge(received)
+            data = received.data()
+        return True
 
 
 @pytest.fixture
