@@ -252,6 +252,22 @@ def test_a_wrong_variable_is_told(variables: dict[str, str], said: str) -> None:
         connection_of_environment(variables)
 
 
+@pytest.mark.parametrize(
+    ("connection", "is_given"),
+    [
+        (Connection(), False),
+        (DEFAULTS, False),
+        (DEFAULTS.given_by(lambda name: f"--{name}"), True),
+        (Connection(admin_url="http://localhost:9090"), True),
+    ],
+    ids=["none", "the defaults", "as the defaults, by an option", "another, by code"],
+)
+def test_a_url_is_given_by_whoever_names_it_or_another_than_the_defaults(
+    connection: Connection, is_given: bool
+) -> None:
+    assert connection.is_given("admin_url") is is_given
+
+
 def test_no_representation_shows_a_secret() -> None:
     whole = Connection(token=Secret(SWORDFISH))
     whole_oauth2 = replace(whole, token=None, oauth2=replace(OAUTH2, private_key=Secret(SWORDFISH)))

@@ -11,6 +11,7 @@ import pytest
 from timewheel.core import errors
 from timewheel.core.durations import DAY_MS
 from timewheel.core.errors import TimewheelError
+from timewheel.core.extras import ExtraMissing
 from timewheel.core.plan import DelayTooLong, Plan
 
 EXAMPLES: list[tuple[TimewheelError, type[Exception]]] = [
@@ -90,3 +91,8 @@ def test_a_strange_value_neither_breaks_nor_floods_the_message(value: object) ->
         errors.DurationError(value, "no text"),
     ):
         assert len(str(error)) < 500
+
+
+def test_an_extra_that_is_missing_names_java_only_if_java_is_missing_too() -> None:
+    assert "Java" not in str(ExtraMissing("the planner", ["pyspark>=4"]))
+    assert "Java 17" in str(ExtraMissing("the planner", ["pyspark>=4"], java=True))

@@ -433,6 +433,17 @@ def test_a_broker_held_tier_tells_it_too() -> None:
     assert (it.newest_release_ms, it.in_flight_bytes) == (None, 0)
 
 
+def test_a_full_broker_held_tier_goes_on_after_one_confirmation() -> None:
+    it = BrokerHeld(
+        NextHop(Router(PLAN), steps(PLAN)[0]), OutOfOrder(PLAN), window_limit=1, counts=Counts(), rng=random.Random(7)
+    )
+    sent = it.received(at(0), 0, timer(5_000), "receipt", RELEASE_MS + 60_000, 200)
+    assert isinstance(sent, Forward)
+    assert it.received(at(1), 0, timer(5_000), "receipt", RELEASE_MS + 60_000, 200) == Wait(AWAIT_MS, 1)
+    it.confirmed([sent.ordinal])
+    assert isinstance(it.done(RELEASE_MS + 60_000), Forward)
+
+
 @pytest.mark.parametrize(("scheme", "asks"), [(PLAN.scheme, False), (Native(), True)])
 def test_a_broker_held_tier_asks_after_a_silence_only_by_a_native_plan(scheme: Scheme, asks: bool) -> None:
     """On its Shared subscription that would bring again every timer whose acknowledgement is under way."""
