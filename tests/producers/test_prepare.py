@@ -82,6 +82,10 @@ def test_due_time_is_what_was_asked_for(arguments: dict[str, Any], due_ms: int) 
     assert prepared(**arguments).due_ms == due_ms
 
 
+def test_a_timer_that_replaces_none_has_no_generation_and_needs_no_stamp() -> None:
+    assert prepared(deliver_after=dt.timedelta(days=1)).generation == 0
+
+
 @pytest.mark.parametrize(
     ("arguments", "reason"),
     [
