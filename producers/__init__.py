@@ -3,8 +3,9 @@
 `DelayedProducer` blocks, `AsyncDelayedProducer` awaits; both use the caller's ``pulsar.Client`` and a plan.
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from timewheel.core.extras import names_on_first_use
 
 from .base_producer import ProducerCounts
 from .producer import CancelCallback, DelayedProducer, TimerCallback
@@ -23,10 +24,5 @@ __all__ = [
     "TimerCallback",
 ]
 
-
-def __getattr__(name: str) -> Any:
-    """Import `AsyncDelayedProducer` at its first use: asyncio is a quarter of this package's import time."""
-    if name != "AsyncDelayedProducer":
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    globals()[name] = found = import_module(f"{__name__}.aio").AsyncDelayedProducer
-    return found
+# asyncio is a quarter of this package's import time.
+__getattr__ = names_on_first_use(__name__, {"AsyncDelayedProducer": ".aio"})

@@ -56,7 +56,7 @@ class LocalCluster:
 
     Its nodes are `zookeeper`, `bookie-1` and so on, `broker-1` and so on. Each can be killed, frozen, stopped and
     started by name, with the same ports and the same data. `close` removes the data. As with `LocalPulsar`, no node
-    outlives the process that created the cluster. Three brokers and three bookies use about 2.3 GB of memory.
+    outlives the process that created the cluster. Three brokers and three bookies use about 2.1 GB of memory.
     """
 
     def __init__(
