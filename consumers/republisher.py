@@ -14,7 +14,10 @@ import queue
 import threading
 from collections import deque
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
 
 import pulsar
 
@@ -22,18 +25,20 @@ from timewheel.client.dead_letters import PARKED_ERROR, PARKED_FROM, PARKED_PART
 from timewheel.client.dead_letters import in_parts as send_in_parts
 from timewheel.client.hooks import Alarms, Hooks
 from timewheel.client.native import NO_SCHEMA, carry, keys_of, properties_size, schema_version_of, size_of
+from timewheel.client.producer_pool import ROUND_MS, Opened, PooledProducer, ProducerPool
 from timewheel.client.reaching import partition_count, unpartitioned_problem
-from timewheel.client.results import Outcome, cause_of, is_of_message, is_producer_closed, outcome_of_result
+from timewheel.client.results import NO_RESULT, Outcome, cause_of, is_of_message, outcome_of_result
 from timewheel.client.schemas import SCHEMA_REFUSALS, Schemas
 from timewheel.client.surface import ClientLike, ProducerLike, own_numbers
 from timewheel.core.clock import Clock
+from timewheel.core.durations import HOUR_MS
 from timewheel.core.envelope import FOR_PROPERTY, GROUP_PROPERTY, Envelope
 from timewheel.core.grouping import LARGE_BYTES
 from timewheel.core.names import partition_for_key, partition_of
 from timewheel.core.next_hop import again, retry_hop
 from timewheel.core.plan import Plan
 from timewheel.core.routing import Router
-from timewheel.events import ProducerCloseFailed, RepublishFailed, TimerParked
+from timewheel.events import RepublishFailed, TimerParked
 
 from .message import InFlight, Mark, Parked
 from .source import missing_topic
@@ -42,8 +47,9 @@ MAX_PRODUCERS = 1_024
 """Maximum number of open producers: one per partition topic and schema version; beyond it the oldest is closed."""
 SEND_TIMEOUT_MS = 10_000
 """Timeout after which the outcome is unknown and the timer is published once more, which its key makes harmless."""
-OPENING_MS = 2_000  # if opening a producer takes longer, the timer's destination is decided anew
-MAX_ROUTES = 4  # decisions for a publish; a second decision mostly finds its producer open
+OPENING_MS = 2_000  # time allowed for opening a producer when the topic of a retry is decided
+MAX_OPENINGS = 4  # for a publish: its topic may have changed when its producer is open
+IDLE_MS = 4 * HOUR_MS  # a producer that was not used for so long is closed
 JOIN_TIMEOUT_MS = 5_000
 BRIEF = 1  # the attempt at parking that leaves out the error, and most of the reason
 BRIEF_REASON_CHARS = 100
@@ -53,15 +59,26 @@ _Where = tuple[str, str, int, bool]
 """A partition topic; the topic that the message came from, and the version of its schema; whether it is compressed."""
 
 
-class _Answered(NamedTuple):
-    """The outcome of a publish, by the client's result."""
+@dataclass(slots=True, eq=False)
+class _Publishing:
+    """A timer that is being published; also the client's callback for it."""
 
     timer: InFlight
-    where: _Where
-    producer: ProducerLike
-    attempt: int
-    result: Any
-    outcome: Outcome
+    attempt: int  # 0 at first; higher for ever briefer forms of a timer that is parked
+    finished: Callable[[_Publishing], None]
+    openings: int = 0  # count of openings that it waited for
+    pooled: PooledProducer[_Where] = field(init=False)
+    began: int = 0
+    opened: Opened | None = None  # the opening that it waits for
+    result: Any = None  # the client's result; None until it is known
+    message_id: Any = None
+    has_ended: bool = False
+
+    def __call__(self, result: Any, message_id: Any) -> None:
+        """Take the result, on the client's thread: nothing may be raised here, and no call may take long."""
+        self.message_id = message_id
+        self.result = result
+        self.finished(self)
 
 
 class Republisher:
@@ -78,11 +95,19 @@ class Republisher:
         self._alarms = Alarms(hooks, clock)
         self.settles: Callable[[InFlight, bool], None] | None = None
         """Called on this thread for each timer to be tried again or parked, with whether it is certainly stored."""
-        # Bounded by the engine's MAX_REPUBLISHING: timers to publish, outcomes of publishes, None at the end.
-        self._waiting: queue.SimpleQueue[InFlight | _Answered | None] = queue.SimpleQueue()
+        # Bounded by the engine's MAX_REPUBLISHING: timers to publish, those with an end of opening or sending, None at
+        # the end.
+        self._waiting: queue.SimpleQueue[InFlight | _Publishing | None] = queue.SimpleQueue()
         self._outcomes: deque[tuple[InFlight, bool]] = deque()
         self._schemas: dict[str, Schemas] = {}
-        self._producers: dict[_Where, ProducerLike] = {}
+        self._pool: ProducerPool[_Where] = ProducerPool(
+            max_producers=MAX_PRODUCERS,
+            send_timeout_ms=SEND_TIMEOUT_MS,
+            idle_ms=IDLE_MS,
+            name_of=lambda where: where[0],
+            clock=clock,
+            hooks=hooks,
+        )
         self._thread: threading.Thread | None = None
 
     def submit(self, timer: InFlight) -> None:
@@ -109,36 +134,60 @@ class Republisher:
         self._alarms.flush(at_end=True)
 
     def _run(self) -> None:
-        while (item := self._waiting.get()) is not None:
-            if isinstance(item, _Answered):
+        next_round_ms = self._clock.monotonic_ms() + ROUND_MS
+        while True:
+            with suppress(queue.Empty):
+                if (item := self._clock.get(self._waiting, next_round_ms - self._clock.monotonic_ms())) is None:
+                    break
                 self._take(item)
-                continue
-            self._begin(item)
-        self._close_producers()
+            if self._clock.monotonic_ms() >= next_round_ms:
+                for publishing in self._pool.inspect():
+                    publishing.result = NO_RESULT
+                    self._ended(publishing)
+                next_round_ms = self._clock.monotonic_ms() + ROUND_MS
+        self._pool.flush()
+        self._pool.close_all(JOIN_TIMEOUT_MS)
         while not self._waiting.empty():
-            if isinstance(item := self._waiting.get(), _Answered):
-                self._take(item)
+            if isinstance(item := self._waiting.get(), _Publishing) and item.result is not None:
+                self._ended(item)
 
-    def _take(self, answered: _Answered) -> None:
-        timer, where, producer, attempt, result, outcome = answered
+    def _take(self, item: InFlight | _Publishing) -> None:
+        if not isinstance(item, _Publishing):
+            self._begin(item)
+        elif item.result is not None:
+            self._ended(item)
+        else:
+            self._try(item)
+
+    def _ended(self, publishing: _Publishing) -> None:
+        """Take the client's result; no effect if the time of the publishing has passed before."""
+        if publishing.has_ended:
+            return
+        publishing.has_ended = True
+        self._pool.give_back([publishing])
+        timer, result, pooled = publishing.timer, publishing.result, publishing.pooled
+        topic = pooled.key[0]
+        outcome = outcome_of_result(result, publishing.message_id)
         if outcome is Outcome.OK:
             self._settle(timer, None)
         elif is_of_message(result.name):
-            self._refused(timer, attempt, f"{where[0]}: {cause_of(result)}")
+            self._refused(timer, publishing.attempt, f"{topic}: {cause_of(result)}")
         else:
-            if outcome is Outcome.DROPPED and self._producers.get(where) is producer:
-                self._close_producer(where)  # a client that takes its name can have its messages dropped
-            if is_producer_closed(result):
-                self._producers.pop(where, None)
-            self._settle(timer, f"{where[0]}: {cause_of(result)}")
+            self._pool.failed(pooled, result, outcome)
+            self._settle(timer, f"{topic}: {cause_of(result)}")
 
     def _begin(self, timer: InFlight, attempt: int = 0) -> None:
+        self._try(_Publishing(timer, attempt, self._waiting.put, began=self._pool.round))
+
+    def _try(self, publishing: _Publishing) -> None:
         try:
-            self._publish(timer, attempt)
+            if publishing.opened is not None:
+                self._pool.check_opened(publishing.opened)
+            self._publish(publishing)
         except SCHEMA_REFUSALS as error:
-            self._refused(timer, attempt, cause_of(error))
+            self._refused(publishing.timer, publishing.attempt, cause_of(error))
         except Exception as error:  # noqa: BLE001 - after any error, the timer is still stored and is tried again
-            self._settle(timer, cause_of(error))
+            self._settle(publishing.timer, cause_of(error))
 
     def _refused(self, timer: InFlight, attempt: int, cause: str) -> None:
         """Park a message that is refused for its own sake, not its topic's, in the best form that is accepted."""
@@ -160,7 +209,9 @@ class Republisher:
         elif isinstance(timer.redirect, Parked):
             self._alarms.raised(TimerParked(topic=timer.arrival.message.topic_name(), reason=timer.redirect.reason))
 
-    def _publish(self, timer: InFlight, attempt: int) -> None:
+    def _publish(self, publishing: _Publishing) -> None:
+        """Publish a timer, now or once a producer is open: then its topic is decided anew, since the time counts."""
+        timer, attempt = publishing.timer, publishing.attempt
         message, envelope = timer.arrival.message, timer.arrival.envelope
         in_parts, had = attempt > BRIEF, _kept(timer)
         large = in_parts or size_of(message) + properties_size(had) >= LARGE_BYTES
@@ -171,25 +222,27 @@ class Republisher:
             key = keys_of(message)[0]
             text = key if isinstance(key, str) else key.decode("latin-1")
             partition = partition_for_key(text, self._plan.own_partitions)
-        routes = 0
-        while True:
-            routes, began_ms = routes + 1, self._clock.monotonic_ms()
-            topic, deliver_at_ms, properties = self._redirect(timer, envelope, self._clock.now_ms(), attempt)
-            where = (self._router.names.part(topic, partition), message.topic_name(), version, large)
-            producer = self._producers.get(where) or self._opened(where, topic, partition)
-            # If opening took long, the destination is decided anew, since it depends on the time.
-            if self._clock.monotonic_ms() - began_ms <= OPENING_MS or routes == MAX_ROUTES:
-                break
-        put = self._waiting.put
+        topic, deliver_at_ms, properties = self._redirect(timer, envelope, self._clock.now_ms(), attempt)
+        where = (self._router.names.part(topic, partition), message.topic_name(), version, large)
+        if not self._pool.borrow(where, publishing):
+            self._await_producer(publishing, where, topic, partition)
+            return
+        producer = publishing.pooled.producer
+        try:
+            if in_parts:
+                send_in_parts(producer, message, had, properties, PARKED_PART, attempt - BRIEF, publishing)
+            else:
+                carry(producer, message, publishing, {**had, **properties}, deliver_at_ms=deliver_at_ms)
+        except BaseException:
+            self._pool.give_back([publishing])
+            raise
 
-        def answered(result: Any, message_id: Any) -> None:
-            # On the client's thread: no exception may be raised here, and no call may take long.
-            put(_Answered(timer, where, producer, attempt, result, outcome_of_result(result, message_id)))
-
-        if in_parts:
-            send_in_parts(producer, message, had, properties, PARKED_PART, attempt - BRIEF, answered)
-        else:
-            carry(producer, message, answered, {**had, **properties}, deliver_at_ms=deliver_at_ms)
+    def _await_producer(self, publishing: _Publishing, where: _Where, topic: str, partition: int) -> None:
+        if publishing.openings == MAX_OPENINGS:
+            raise TimeoutError(f"{where[0]}: its producer was closed {MAX_OPENINGS} times before it could be used")
+        publishing.openings += 1
+        publishing.opened = self._pool.open(where, partial(self._open, where, topic, partition))
+        publishing.opened.add_done_callback(lambda _: self._waiting.put(publishing))
 
     def _redirect(
         self, timer: InFlight, envelope: Envelope | None, now_ms: int, attempt: int
@@ -211,7 +264,8 @@ class Republisher:
             hop = retry_hop(self._router, envelope, self._subscription, due_ms, now_ms, stored_within_ms=within_ms)
         return hop.topic, hop.deliver_at_ms, hop.envelope.properties()
 
-    def _opened(self, where: _Where, topic: str, partition: int) -> ProducerLike:
+    def _open(self, where: _Where, topic: str, partition: int) -> ProducerLike:
+        """Open a producer of the client; runs on a thread of the pool."""
         part, source, version, large = where
         names = self._router.names
         # Opening it all the same could create the topic without policies, and its messages would have no reader.
@@ -220,8 +274,6 @@ class Republisher:
                 raise problem
         elif partition_count(self._client, topic) <= partition:
             raise missing_topic(topic)
-        if len(self._producers) >= MAX_PRODUCERS:
-            self._close_producer(next(iter(self._producers)))
         schemas = self._schemas.setdefault(source, Schemas(self._client, source))
         # Under the version that the message was written with, whichever schema this consumer has (broker-facts:
         # byte-for-byte).
@@ -234,21 +286,7 @@ class Republisher:
             block_if_queue_full=True,
             send_timeout_millis=SEND_TIMEOUT_MS,
         )
-        self._producers[where] = producer
         return producer
-
-    def _close_producers(self) -> None:
-        for where in list(self._producers):
-            self._close_producer(where)
-        self._schemas.clear()
-
-    def _close_producer(self, where: _Where) -> None:
-        producer = self._producers.pop(where)
-        try:
-            producer.flush()
-            producer.close()
-        except pulsar.PulsarException as error:
-            self._hooks.emit(ProducerCloseFailed(topic=where[0], error=str(error)))
 
 
 def _kept(timer: InFlight) -> dict[str, str]:

@@ -4,23 +4,20 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from types import TracebackType
 from typing import Any, Self, Unpack, cast
 
 from timewheel.client.process import end_at_exit
+from timewheel.client.producer_pool import ROUND_MS, Opened
 from timewheel.core.cancellations import CancelResult
 from timewheel.core.errors import ClientMisuse, TimewheelError
 from timewheel.events import ProducerClosedWithUnknownOutcomes
 
-from .base_producer import CLOSE_GRACE_MS, CLOSE_TIMEOUT_S, BaseProducer, ProducerCounts, Send, idle_ms
+from .base_producer import CLOSE_GRACE_MS, CLOSE_TIMEOUT_S, BaseProducer, ProducerCounts, Send
 from .cancel_messages import replacing
-from .pool import PooledProducer
 from .prepare import Outgoing
 from .timer import SendOptions, Timer
-
-OPENING_THREADS = 8  # threads on which producers are opened, flushed or closed, off the event loop
 
 
 class AsyncDelayedProducer(BaseProducer):
@@ -44,11 +41,9 @@ class AsyncDelayedProducer(BaseProducer):
         self._finished: deque[Send] = deque()
         self._is_called = False
         self._continuations: set[asyncio.Task[None]] = set()
-        self._openings: dict[tuple[str, int], asyncio.Future[PooledProducer]] = {}
+        self._stored = 0  # count of stored sends
         self._changed = asyncio.Event()
-        self._threads = ThreadPoolExecutor(OPENING_THREADS, thread_name_prefix="timewheel-producer")
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._idle_ms = idle_ms(self.plan)
         self._housekeeping: asyncio.TimerHandle | None = None
         end_at_exit(self, AsyncDelayedProducer._end)
 
@@ -85,10 +80,15 @@ class AsyncDelayedProducer(BaseProducer):
 
     async def _ended(self, send: Send) -> Timer | CancelResult | None:
         outcome: asyncio.Future[Timer | CancelResult | None] = send.notify
+        # The time of a send includes its wait for room while nothing is stored, but not the work of earlier sends.
+        send.began, stored = self._pool.round, self._stored
         await self._room.acquire()
         self._pending.add(send)
         try:
             self._refuse_if_closed()  # the producer may have been closed during the wait for room
+            if stored != self._stored:
+                send.began = self._pool.round
+            self._refuse_if_overdue(send)
             await self._start(send)
         except BaseException as error:
             self._counters.raised(error)
@@ -102,8 +102,8 @@ class AsyncDelayedProducer(BaseProducer):
         Raises:
             ClientMisuse: The producer is forked, or belongs to another event loop.
         """
-        loop = self._usable_loop(closed_too=True)
-        await loop.run_in_executor(self._threads, self._pool.flush)
+        self._usable_loop(closed_too=True)
+        self._pool.flush()
         await self._drain(set(self._pending))
 
     async def close(self, timeout_s: float = CLOSE_TIMEOUT_S) -> int:
@@ -113,15 +113,14 @@ class AsyncDelayedProducer(BaseProducer):
         """
         if self._process.is_child or self._closed:
             return 0  # a forked child leaves everything to its parent
-        loop = self._usable_loop()
+        self._usable_loop()
         self._closed = True
         with suppress(TimeoutError):
             await asyncio.wait_for(self._drain(set(self._pending)), timeout_s)
         unknown_count = len(self._pending)
-        await loop.run_in_executor(self._threads, self._pool.close_all, CLOSE_GRACE_MS)
+        await asyncio.to_thread(self._pool.close_all, CLOSE_GRACE_MS)
         with suppress(TimeoutError):
             await asyncio.wait_for(self._drain(set(self._pending)), CLOSE_GRACE_MS / 1000)
-        self._threads.shutdown(wait=False)
         if self._housekeeping is not None:
             self._housekeeping.cancel()
         if unknown_count:
@@ -131,7 +130,7 @@ class AsyncDelayedProducer(BaseProducer):
     @property
     def counts(self) -> ProducerCounts:
         """Counts of sends by outcome, so far."""
-        return self._counters.counts(len(self._pending))
+        return self._counters.counts(len(self._pending), self._pool.replaced)
 
     async def __aenter__(self) -> Self:
         return self
@@ -160,53 +159,36 @@ class AsyncDelayedProducer(BaseProducer):
 
     def _keep_house(self) -> None:
         assert self._loop is not None, "called once a loop is known"
-        self._threads.submit(self._pool.close_idle)
-        self._housekeeping = self._loop.call_later(self._idle_ms / 1000, self._keep_house)
+        self._conclude(self._overdue())
+        self._housekeeping = self._loop.call_later(ROUND_MS / 1000, self._keep_house)
 
     async def _start(self, send: Send) -> None:
         """Hand the next message of a send over to the client."""
-        outgoing = send.outgoing
-        send.pooled = self._pool.borrow(outgoing.topic, outgoing.partition) or await self._opened(send)
+        while not self._borrowed(send):
+            try:
+                opening = self._opening(send)
+                await self._until(opening, self._pool.left_ms(send) / 1000)
+                self._pool.check_opened(opening)
+            except Exception as error:  # noqa: BLE001 - the client has errors of its own; `_opening_failed` knows them
+                self._opening_failed(send, error)
         try:
             send.start()
         except Exception as error:
-            self._pool.give_back(send.pooled)
+            self._pool.give_back([send])
             raise self._refused_by_client(send, error) from error
 
-    async def _opened(self, send: Send) -> PooledProducer:
-        while True:
-            outgoing = self._routed_now(send)
-            key = (outgoing.topic, outgoing.partition)
-            pooled = self._pool.borrow(*key)
-            if pooled is not None:
-                return pooled
-            try:
-                opening = self._openings.get(key)
-                if opening is None:
-                    return await self._open(outgoing)
-                # Another send is opening it: a single opening serves many sends, and fails for all that wait for it.
-                await asyncio.wait([opening])
-                if not opening.cancelled():
-                    opening.result()
-            except Exception as error:  # noqa: BLE001 - the client has errors of its own; the writer reads them all
-                self._opening_failed(send, error)
+    async def _until(self, opening: Opened, timeout_s: float) -> None:
+        """Wait for the end of an opening, or for this time."""
+        loop, ended = asyncio.get_running_loop(), asyncio.Event()
 
-    async def _open(self, outgoing: Outgoing) -> PooledProducer:
-        """Open a producer on a thread, and borrow it."""
-        key = (outgoing.topic, outgoing.partition)
-        on_thread = self._threads.submit(self._pool.open, *key, outgoing.place)
-        opening = self._openings[key] = asyncio.wrap_future(on_thread)
-        try:
-            return await opening
-        except asyncio.CancelledError:
-            on_thread.add_done_callback(self._give_back_unused)
-            raise
-        finally:
-            del self._openings[key]
+        def wake(_: object) -> None:
+            with suppress(RuntimeError):  # the loop was closed: no caller is left
+                loop.call_soon_threadsafe(ended.set)
 
-    def _give_back_unused(self, on_thread: Future[PooledProducer]) -> None:
-        if not on_thread.cancelled() and on_thread.exception() is None:
-            self._pool.give_back(on_thread.result())
+        if not opening.done():
+            opening.add_done_callback(wake)
+            with suppress(TimeoutError):
+                await asyncio.wait_for(ended.wait(), timeout_s)
 
     def _client_finished(self, send: Send) -> None:
         """Hand over a finished attempt to the loop; runs on the client's own thread."""
@@ -222,8 +204,11 @@ class AsyncDelayedProducer(BaseProducer):
     def _conclude_all(self) -> None:
         # The flag is cleared first: attempts that finish from here on request another call.
         self._is_called = False
-        finished = [self._finished.popleft() for _ in range(len(self._finished))]
-        self._pool.give_back(*(send.pooled for send in finished))
+        taken = [self._finished.popleft() for _ in range(len(self._finished))]
+        self._conclude([send for send in taken if send in self._pending])  # others were overdue
+
+    def _conclude(self, finished: list[Send]) -> None:
+        self._pool.give_back(finished)
         for send in finished:
             step = self._evaluate(send)
             if isinstance(step, Outgoing):
@@ -244,6 +229,7 @@ class AsyncDelayedProducer(BaseProducer):
 
     def _report(self, send: Send, error: TimewheelError | None) -> None:
         self._counters.ended(1, () if error is None else (error,))
+        self._stored += error is None
         self._leave(send)
         outcome: asyncio.Future[Timer | CancelResult | None] = send.notify
         if outcome.done():

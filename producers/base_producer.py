@@ -19,8 +19,15 @@ import pulsar.schema
 
 from timewheel.client.hooks import Hooks
 from timewheel.client.process import ProcessGuard
+from timewheel.client.producer_pool import CLOSED, Opened, PooledProducer, ProducerPool
 from timewheel.client.reaching import BrokerUnreachable, reaching
-from timewheel.client.results import Outcome, cause_of, is_producer_closed, outcome_of_error, outcome_of_result
+from timewheel.client.results import (
+    NO_RESULT,
+    Outcome,
+    cause_of,
+    outcome_of_error,
+    outcome_of_result,
+)
 from timewheel.client.surface import ClientLike
 from timewheel.core.arguments import check_client_and_plan
 from timewheel.core.cancellations import Cancellation, CancelResult, Stamps, answer_of
@@ -52,7 +59,7 @@ from .cancel_messages import (
     id_and_due,
     message_of,
 )
-from .pool import CLOSED, PooledProducer, ProducerOptions, ProducerPool, room_for_all
+from .pool import Key, PlanProducers, ProducerOptions, room_for_all, sender_of
 from .prepare import DEFAULT_MAX_MESSAGE_BYTES, Outgoing, prepare
 from .timer import SendOptions, Timer, unknown_option
 
@@ -65,6 +72,7 @@ CALENDAR_IDLE_MS = 30_000
 (broker-facts: removing-a-topic), and no names of producers are remembered for calendar topics."""
 CLOSE_TIMEOUT_S = 30.0  # time for which `DelayedProducer.close` waits for outcomes: the client's own send time-out
 CLOSE_GRACE_MS = 1_000  # further time for producers to close and for the last callbacks to run
+NO_ROOM = "no earlier send was stored in the time of a send, so that there was no room for it among max_pending sends"
 MAX_ATTEMPTS = 4
 """Limit on sends of a timer on changing routes. A calendar's route changes once per interval, a slot's once: more than
 two sends happen only if intervals are shorter than sends."""
@@ -85,6 +93,7 @@ class ProducerCounts:
         unknown: Sends and cancels that may or may not be stored.
         pending: Sends and cancels that are pending now.
         cut: Cancellations that the broker has confirmed: for cancels, and for timers that replaced others.
+        replaced: Producers of the client that were dead, and were replaced.
     """
 
     stored: int = 0
@@ -93,6 +102,7 @@ class ProducerCounts:
     unknown: int = 0
     pending: int = 0
     cut: int = 0
+    replaced: int = 0
 
 
 class Counters:
@@ -126,8 +136,8 @@ class Counters:
             elif isinstance(error, TimewheelError):
                 self._counts["failed"] += 1
 
-    def counts(self, pending: int) -> ProducerCounts:
-        return ProducerCounts(**self._counts, pending=pending)
+    def counts(self, pending: int, replaced: int) -> ProducerCounts:
+        return ProducerCounts(**self._counts, pending=pending, replaced=replaced)
 
 
 @dataclass(slots=True, eq=False)
@@ -146,7 +156,8 @@ class Send:
     finished: Callable[[Any], None]
     notify: Any  # receives the outcome for the producer
     # producer that sends the message; the caller of `start` borrows it and gives it back
-    pooled: PooledProducer = field(init=False)
+    pooled: PooledProducer[Key] = field(init=False)
+    began: int = 0  # the pool's round in which the time of the send began
     result: Any = None  # the client's result; None until it is known
     message_id: Any = None  # the client's message id; meaningful if the result is Ok
     handed_over: bool = True  # False if the client refused the message before it could have written any of it
@@ -223,12 +234,14 @@ class BaseProducer:
         self._counters = Counters()
         self._process = ProcessGuard()
         self._closed = False
-        self._pool = ProducerPool(
-            reaching(client),
-            ProducerOptions(schema, producer_options),
-            plan=plan,
+        options = ProducerOptions(schema, producer_options)
+        self._producers = PlanProducers(reaching(client), options, plan)
+        self._pool: ProducerPool[Key] = ProducerPool(
             max_producers=room_for_all(plan) if max_producers is None else max_producers,
-            may_wait=self._may_wait,
+            send_timeout_ms=options.send_timeout_ms,
+            idle_ms=idle_ms(plan),
+            name_of=self._producers.topic,
+            sender_of=sender_of,
             clock=self._clock,
             hooks=self._hooks,
         )
@@ -237,10 +250,6 @@ class BaseProducer:
     def _begin(self, max_pending: int) -> None:
         """Make what the kind of producer needs to wait for outcomes, and start it."""
         raise NotImplementedError
-
-    def _may_wait(self) -> bool:
-        """Return whether the calling thread may wait for a producer to open."""
-        return True
 
     def _refuse_if_closed(self) -> None:
         if self._closed:
@@ -325,6 +334,30 @@ class BaseProducer:
                 outgoing = send.outgoing = outgoing.sent_to(route, now_ms, self.plan.revision)
         return outgoing
 
+    def _borrowed(self, send: Send) -> bool:
+        """Return whether a send has got the open producer of its partition; else it must wait for `_opening`."""
+        return self._pool.borrow((send.outgoing.topic, send.outgoing.partition), send)
+
+    def _opening(self, send: Send) -> Opened:
+        """Open the producer of a send's present route; the future ends when it can be borrowed."""
+        outgoing = self._routed_now(send)
+        key = (outgoing.topic, outgoing.partition)
+        return self._pool.open(key, partial(self._producers.open, key, outgoing.place))
+
+    def _refuse_if_overdue(self, send: Send) -> None:
+        """Raise if the time of a send has passed while it waited for room: nothing was sent."""
+        if not self._pool.left_ms(send):
+            topic = self._router.names.part(send.outgoing.topic, send.outgoing.partition)
+            kind = CancelFailed if send.is_cancel else SendFailed
+            raise kind(send.outgoing.timer_id, topic, NO_ROOM)
+
+    def _overdue(self) -> list[Send]:
+        """Count a round of the pool, and return the sends whose time has passed, with an unknown outcome."""
+        overdue: list[Send] = self._pool.inspect()
+        for send in overdue:
+            send.result = NO_RESULT
+        return overdue
+
     def _opening_failed(self, send: Send, error: Exception) -> None:
         """Set another route on a send whose producer could not be opened, or raise: nothing (further) was sent."""
         if isinstance(error, TimewheelError) and not isinstance(error, BrokerUnreachable):
@@ -349,8 +382,7 @@ class BaseProducer:
         is_plain = send.cancellation is None and not sent.generation  # a timer that replaces no other
         if outcome is Outcome.OK and not sent.release_at_ms and is_plain:
             return None
-        if outcome is Outcome.DROPPED or is_producer_closed(send.result):
-            self._pool.discard(send.pooled)
+        self._pool.failed(send.pooled, send.result, outcome)
         send.attempts += 1
         step = self._next_step(send, outcome, cause_of(send.result))
         if isinstance(step, Outgoing):
@@ -374,6 +406,8 @@ class BaseProducer:
         return send.outgoing
 
     def _refused_by_client(self, send: Send, error: Exception) -> TimewheelError:
+        if isinstance(error, TimewheelError):
+            return error
         topic = self._router.names.part(send.outgoing.topic, send.outgoing.partition)
         if send.outgoing.place == "cancellations":
             return CancelFailed(send.outgoing.timer_id, topic, cause_of(error))

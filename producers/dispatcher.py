@@ -10,12 +10,12 @@ from queue import Empty, SimpleQueue
 from typing import Generic, TypeVar
 
 from timewheel.client.hooks import Hooks
+from timewheel.client.producer_pool import CLOSED
 from timewheel.core.clock import Clock
 from timewheel.core.errors import ClientMisuse
 from timewheel.events import ProducerDispatcherFailed
 
 from .base_producer import Batch, Send
-from .pool import CLOSED
 
 
 class InFlightLimiter:
@@ -28,10 +28,10 @@ class InFlightLimiter:
     def __init__(self, limit: int, may_wait: Callable[[], bool]) -> None:
         self._limit = limit
         self._low_mark = limit // 2
-        # The thread that finishes sends may not wait for itself: it exceeds the limit by the sends of its callbacks.
         self._may_wait = may_wait
         self._lock = threading.Lock()
         self._changed = threading.Condition(self._lock)
+        self.stored = 0  # count of stored sends; grows only
         self._inside = 0
         self._waiters = 0
         self._drainers = 0
@@ -53,9 +53,12 @@ class InFlightLimiter:
             send.batch = batch = self._batch
             batch.inside += 1
 
-    def leave(self, *sends: Send) -> None:
-        """Free the room of sends whose outcomes are known. A second call for a send does nothing."""
+    def leave(self, *sends: Send, stored: int = 0) -> None:
+        """Free the room of sends whose outcomes are known, as many of them stored. A second call for a send does
+        nothing.
+        """
         with self._lock:
+            self.stored += stored
             emptied = False
             for send in sends:
                 batch = send.batch

@@ -1,30 +1,26 @@
-"""Pool of the client's open producers: one per partition topic, limited in number, closed when idle."""
+"""Options and openings of a plan's producers: one per partition topic."""
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from typing import Any
 
 import _pulsar
 import pulsar
 
-from timewheel.client.hooks import Hooks
 from timewheel.client.reaching import unpartitioned_problem
 from timewheel.client.results import Outcome, outcome_of_error
 from timewheel.client.schemas import PassThroughSchema
 from timewheel.client.surface import ClientLike, own_numbers
-from timewheel.core.clock import Clock
 from timewheel.core.errors import ClientMisuse, TopologyError, did_you_mean
 from timewheel.core.grouping import LARGEST_BATCH
 from timewheel.core.names import Names
 from timewheel.core.plan import Calendar, Native, Plan, Tiered, Wheel
 from timewheel.core.plurals import counted
-from timewheel.events import ProducerCloseFailed
 
 from .prepare import Outgoing, Place
 
+SEND_TIMEOUT_MS = 30_000  # pulsar-client's own default
 BATCH = "batching_max_messages"
 PASSED_THROUGH = frozenset(
     {
@@ -76,6 +72,7 @@ class ProducerOptions:
                 f"producer option {BATCH!r} is {options[BATCH]}: a relay sets aside as a whole what has more than "
                 f"{LARGEST_BATCH} messages; pass that or less"
             )
+        self.send_timeout_ms: int = options.get("send_timeout_millis", SEND_TIMEOUT_MS)
         self._common: dict[str, Any] = {
             # timewheel limits pending sends over all topics; a second limit here would report refused sends in
             # callbacks (broker-facts: full-send-queue).
@@ -172,10 +169,6 @@ def _public_sender(producer: Any) -> Sender:
 MAX_PRODUCERS = 4_096
 """Default limit on the client's open producers: each costs the client and the broker some kilobytes."""
 
-CLOSED = "this producer is closed: nothing can be sent any more; make a new one"
-
-Key = tuple[str, int]  # topic, without a partition suffix, and partition
-
 
 def room_for_all(plan: Plan) -> int:
     """Return the number of producers that gives every partition of every possible destination a producer of its own.
@@ -200,220 +193,26 @@ def _topics(plan: Plan) -> int:
             return plan.max_delay_ms // interval_ms + 3
 
 
-class PooledProducer:
-    """Open producer of the client; while sends are in flight, it is not closed as idle.
-
-    ``last_turn``, the pool's count of borrowings at the last use, orders producers by use without reading a clock.
-    """
-
-    __slots__ = ("in_flight", "key", "last_turn", "producer", "send")
-
-    def __init__(self, key: Key, producer: Any) -> None:
-        self.key = key
-        self.producer = producer
-        self.send = sender_of(producer)
-        self.in_flight = 0
-        self.last_turn = 0
+Key = tuple[str, int]  # topic, without a partition suffix, and partition
 
 
-class Opening:
-    """Producer that a thread is opening; all threads that wait for it share its failure.
+class PlanProducers:
+    """Opens the producers of a plan's partition topics."""
 
-    If each of them tried again, it would take the client's operation time-out (30 s by default) for every waiter.
-    """
-
-    __slots__ = ("error",)
-
-    def __init__(self) -> None:
-        self.error: BaseException | None = None
-
-
-class ProducerPool:
-    """Opens producers on demand and keeps them open. Thread-safe.
-
-    If the pool is full, the least recently used producer without sends in flight is closed; while all have sends in
-    flight, a borrower waits. The thread that finishes sends may not wait, and opens an additional producer.
-    """
-
-    def __init__(
-        self,
-        client: ClientLike,
-        options: ProducerOptions,
-        *,
-        plan: Plan,
-        max_producers: int,
-        may_wait: Callable[[], bool],
-        clock: Clock,
-        hooks: Hooks,
-    ) -> None:
+    def __init__(self, client: ClientLike, options: ProducerOptions, plan: Plan) -> None:
         self._client = client
-        self._clock = clock
         self._options = options
         self._partitions = plan.own_partitions
         self._names = Names(plan)
-        self._max_producers = max_producers
-        self._may_wait = may_wait
-        self._hooks = hooks
-        self._lock = threading.Lock()
-        self._changed = threading.Condition(self._lock)
-        self._open: dict[Key, PooledProducer] = {}
-        self._opening: dict[Key, Opening] = {}
-        self._discarded: list[PooledProducer] = []
-        self._closed = False
-        self._waiters = 0
-        self._turn = 0
-        self._idle_turn = 0
 
-    def __len__(self) -> int:
-        """Return the number of open producers."""
-        return len(self._open)
+    def topic(self, key: Key) -> str:
+        """Return the name of the partition topic."""
+        return self._names.part(*key)
 
-    def borrow(self, topic: str, partition: int) -> PooledProducer | None:
-        """Take the open producer of a partition for a send; None: no producer is open, call `open`."""
-        with self._lock:
-            pooled = self._open.get((topic, partition))
-            if pooled is not None:
-                pooled.in_flight += 1
-                self._turn += 1
-                pooled.last_turn = self._turn
-            return pooled
-
-    def give_back(self, *borrowed: PooledProducer) -> None:
-        """Return producers whose borrowed sends have outcomes; pass a producer for each send."""
-        with self._lock:
-            for pooled in borrowed:
-                pooled.in_flight -= 1
-            if self._waiters:
-                self._changed.notify_all()
-
-    def open(self, topic: str, partition: int, place: Place) -> PooledProducer:
-        """Open the producer of a partition, or wait for another thread that is opening it, and borrow it."""
-        key = (topic, partition)
-        ready, victim = self._reserve(key)
-        if isinstance(ready, PooledProducer):
-            return ready
-        try:
-            if victim is not None:
-                self._close(victim)
-            self._check_partitions(topic, 1 if place == "cancellations" else self._partitions)
-            pooled = PooledProducer(
-                key, self._client.create_producer(self._names.part(topic, partition), **self._options.of(place))
-            )
-        except BaseException as error:
-            with self._lock:
-                ready.error = error
-                del self._opening[key]
-                self._changed.notify_all()
-            raise
-        with self._lock:
-            del self._opening[key]
-            self._take(pooled)
-            self._open[key] = pooled
-            self._changed.notify_all()
-        return pooled
-
-    def discard(self, pooled: PooledProducer) -> None:
-        """Forget a producer that must not send any more; the next send opens another. Idle cleanup closes it."""
-        with self._lock:
-            if self._open.get(pooled.key) is pooled:
-                del self._open[pooled.key]
-                self._discarded.append(pooled)
-                self._changed.notify_all()
-
-    def flush(self) -> None:
-        """Send pending batches, and wait for their outcomes; the callbacks of the sends report them."""
-        with self._lock:
-            busy = [pooled for pooled in self._open.values() if pooled.in_flight]
-        for pooled in busy:
-            with suppress(Exception):  # a failed send makes the flush fail too, and has its own callback
-                pooled.producer.flush()
-
-    def close_idle(self) -> None:
-        """Close producers that were not used since the last call but one, and have no sends in flight."""
-        with self._lock:
-            idle = [
-                pooled for pooled in self._open.values() if not pooled.in_flight and pooled.last_turn <= self._idle_turn
-            ]
-            for pooled in idle:
-                del self._open[pooled.key]
-            self._idle_turn = self._turn
-            # A discarded producer can have sends in flight, which a close would end as unknown.
-            discarded = [pooled for pooled in self._discarded if not pooled.in_flight]
-            self._discarded = [pooled for pooled in self._discarded if pooled.in_flight]
-            self._changed.notify_all()
-        for pooled in (*idle, *discarded):
-            self._close(pooled)
-
-    def close_all(self, timeout_ms: int) -> None:
-        """Close every producer; sends in flight end with an unknown outcome at once.
-
-        If a broker does not answer, each close waits for the client's operation time-out (30 s by default). So the
-        closes run in parallel, and after ``timeout_ms`` they are no longer waited for.
-        """
-        with self._lock:
-            every = [*self._open.values(), *self._discarded]
-            self._open.clear()
-            self._discarded.clear()
-            self._closed = True
-            self._changed.notify_all()
-        closing = [
-            threading.Thread(target=self._close, args=(pooled,), name="timewheel-producer-close", daemon=True)
-            for pooled in every
-        ]
-        deadline_ms = self._clock.monotonic_ms() + timeout_ms
-        for thread in closing:
-            try:
-                thread.start()
-            except RuntimeError:
-                thread.run()  # the interpreter is ending, and starts no threads then from Python 3.12 on
-        for thread in closing:
-            if thread.ident is not None:
-                self._clock.join(thread, deadline_ms - self._clock.monotonic_ms())
-
-    def _reserve(self, key: Key) -> tuple[PooledProducer | Opening, PooledProducer | None]:
-        """Borrow the open producer, or reserve the right to open it, with an idle producer to close first."""
-        with self._lock:
-            while True:
-                if self._closed:
-                    raise ClientMisuse(CLOSED)
-                pooled = self._open.get(key)
-                if pooled is not None:
-                    self._take(pooled)
-                    return pooled, None
-                others = self._opening.get(key)
-                if others is None and self._has_place():
-                    victim = self._evicted()
-                    opening = self._opening[key] = Opening()
-                    return opening, victim
-                self._waiters += 1
-                try:
-                    self._changed.wait()
-                finally:
-                    self._waiters -= 1
-                if others is not None and others.error is not None:
-                    raise others.error
-
-    def _is_full(self) -> bool:
-        return len(self._open) + len(self._opening) >= self._max_producers
-
-    def _has_place(self) -> bool:
-        if not self._is_full() or any(not pooled.in_flight for pooled in self._open.values()):
-            return True
-        return not self._may_wait()
-
-    def _evicted(self) -> PooledProducer | None:
-        """Remove the least recently used idle producer, to be closed, if the pool is full."""
-        idle = [pooled for pooled in self._open.values() if not pooled.in_flight] if self._is_full() else []
-        if not idle:
-            return None
-        victim = min(idle, key=lambda pooled: pooled.last_turn)
-        del self._open[victim.key]
-        return victim
-
-    def _take(self, pooled: PooledProducer) -> None:
-        pooled.in_flight += 1
-        self._turn += 1
-        pooled.last_turn = self._turn
+    def open(self, key: Key, place: Place) -> Any:
+        """Open a producer of the client on a partition topic in which messages wait at this place."""
+        self._check_partitions(key[0], 1 if place == "cancellations" else self._partitions)
+        return self._client.create_producer(self.topic(key), **self._options.of(place))
 
     def _check_partitions(self, topic: str, needed: int) -> None:
         # Checked before every opening: a producer on a partition of a missing topic would create it without
@@ -435,9 +234,3 @@ class ProducerPool:
             raise TopologyError(
                 topic, f"{has}, the plan has {needed}", "run: timewheel topics ensure PLAN, then send again"
             )
-
-    def _close(self, pooled: PooledProducer) -> None:
-        try:
-            pooled.producer.close()
-        except Exception as error:  # noqa: BLE001 - the client raises errors of its own; nothing depends on this close
-            self._hooks.emit(ProducerCloseFailed(topic=self._names.part(*pooled.key), error=repr(error)))

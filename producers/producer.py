@@ -8,14 +8,14 @@ from types import TracebackType
 from typing import Any, Generic, Self, TypeVar, Unpack
 
 from timewheel.client.process import EXIT_MS, end_at_exit
+from timewheel.client.producer_pool import ROUND_MS, THREADS, DaemonWorkers
 from timewheel.core.cancellations import CancelResult
 from timewheel.core.errors import ClientMisuse, TimewheelError
 from timewheel.events import ProducerClosedWithUnknownOutcomes, SendCallbackFailed
 
-from .base_producer import CLOSE_GRACE_MS, CLOSE_TIMEOUT_S, BaseProducer, ProducerCounts, Send, idle_ms
+from .base_producer import CLOSE_GRACE_MS, CLOSE_TIMEOUT_S, BaseProducer, ProducerCounts, Send
 from .cancel_messages import replacing
 from .dispatcher import Dispatcher, HandoffQueue, InFlightLimiter
-from .pool import PooledProducer
 from .prepare import Outgoing
 from .timer import SendOptions, Timer
 
@@ -53,9 +53,11 @@ class DelayedProducer(BaseProducer):
 
     def _begin(self, max_pending: int) -> None:
         self._dispatcher: Dispatcher[Send] = Dispatcher(
-            self._conclude, self._pool.close_idle, idle_ms(self.plan), self._clock, self._hooks
+            self._conclude, lambda: self._conclude(self._overdue()), ROUND_MS, self._clock, self._hooks
         )
-        self._limiter = InFlightLimiter(max_pending, self._may_wait)
+        self._aside = DaemonWorkers("timewheel-producer-again", THREADS)
+        # The thread that finishes sends may not wait for itself: it exceeds the limit by the sends of its callbacks.
+        self._limiter = InFlightLimiter(max_pending, lambda: not self._dispatcher.is_current_thread())
         self._handoff_queue = HandoffQueue(lambda: self._limiter.inside, self._refused, self._clock)
         self._dispatcher.start()
         end_at_exit(self, lambda producer: producer.close(EXIT_MS / 1000))
@@ -221,7 +223,7 @@ class DelayedProducer(BaseProducer):
     @property
     def counts(self) -> ProducerCounts:
         """Counts of sends by outcome, so far."""
-        return self._counters.counts(self._limiter.inside)
+        return self._counters.counts(self._limiter.inside, self._pool.replaced)
 
     def __enter__(self) -> Self:
         return self
@@ -231,22 +233,25 @@ class DelayedProducer(BaseProducer):
     ) -> None:
         self.close()
 
-    def _may_wait(self) -> bool:
-        return not self._dispatcher.is_current_thread()
-
     def _refuse_in_callback(self, what: str) -> None:
         if self._dispatcher.is_current_thread():
             raise ClientMisuse(f"{what} waits for callbacks, and would wait for this one; call it elsewhere")
 
     def _submit(self, send: Send, hand_over: Callable[[Send], None]) -> None:
         self._process.check("producer")
+        # The time of a send includes its wait for room while nothing is stored, but not the work of earlier sends.
+        send.began, stored = self._pool.round, self._limiter.stored
         self._limiter.enter(send)
         try:
+            if send.began != self._pool.round:
+                if stored != self._limiter.stored:
+                    send.began = self._pool.round
+                self._refuse_if_overdue(send)
             self._borrow(send)
             try:
                 hand_over(send)
             except BaseException:
-                self._pool.give_back(send.pooled)
+                self._pool.give_back([send])
                 raise
         except BaseException as error:
             self._counters.raised(error)
@@ -254,8 +259,12 @@ class DelayedProducer(BaseProducer):
             raise
 
     def _borrow(self, send: Send) -> None:
-        outgoing = send.outgoing
-        send.pooled = self._pool.borrow(outgoing.topic, outgoing.partition) or self._opened(send)
+        """Borrow the producer of a send, and wait for it to open if need be."""
+        while not self._borrowed(send):
+            try:
+                self._pool.await_opened(self._opening(send), send)
+            except Exception as error:  # noqa: BLE001 - the client has errors of its own; `_opening_failed` knows them
+                self._opening_failed(send, error)
 
     def _start(self, send: Send) -> None:
         """Hand over a send whose producer is borrowed to the client now."""
@@ -264,24 +273,16 @@ class DelayedProducer(BaseProducer):
         except Exception as error:
             raise self._refused_by_client(send, error) from error
 
-    def _opened(self, send: Send) -> PooledProducer:
-        while True:
-            outgoing = self._routed_now(send)
-            try:
-                return self._pool.open(outgoing.topic, outgoing.partition, outgoing.place)
-            except Exception as error:  # noqa: BLE001 - the client has errors of its own; the writer reads them all
-                self._opening_failed(send, error)
-
     def _refused(self, send: Send, error: Exception) -> None:
-        """Let the dispatcher report a message that the client refused; its caller went on long ago."""
+        """Let the dispatcher report a message that was not sent; its caller went on long ago."""
         send.raised = error
         self._dispatcher.put(send)
 
     def _conclude(self, finished: list[Send]) -> None:
         """Conclude finished attempts; runs on the dispatcher's thread."""
-        # A send that has already ended was interrupted during its handover, and its caller knows.
+        # A send that has already ended was overdue, or was interrupted during its handover, and its caller knows.
         sends = [send for send in finished if send.batch is not None]
-        self._pool.give_back(*[send.pooled for send in sends])
+        self._pool.give_back(sends)
         ended: list[Send] = []
         errors: list[TimewheelError] = []
         for send in sends:
@@ -299,21 +300,28 @@ class DelayedProducer(BaseProducer):
                 self._hooks.emit(SendCallbackFailed(timer_id=send.outgoing.timer_id, error=repr(error)))
         self._counters.ended(len(ended), errors)
         # Room is freed only now: so sends behind a slow callback are limited as well, and a flush waits for callbacks.
-        self._limiter.leave(*ended)
+        self._limiter.leave(*ended, stored=len(ended) - len(errors))
         self._handoff_queue.some_ended()
 
     def _continued(self, send: Send) -> TimewheelError | None:
         """Start the next attempt of a send; returns an error if that is impossible."""
+        if not self._borrowed(send):
+            self._aside.run(lambda: self._continue_aside(send))
+            return None
         try:
-            self._borrow(send)
-            try:
-                self._start(send)
-            except TimewheelError:
-                self._pool.give_back(send.pooled)
-                raise
+            self._start(send)
         except TimewheelError as error:
+            self._pool.give_back([send])
             return error
         return None
+
+    def _continue_aside(self, send: Send) -> None:
+        """Start the next attempt of a send whose producer is not open, on a thread that may wait for it."""
+        try:
+            self._borrow(send)
+            self._start(send)
+        except Exception as error:  # noqa: BLE001 - the dispatcher reports it
+            self._refused(send, error)
 
 
 class _Waiting(Generic[R]):

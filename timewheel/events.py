@@ -13,20 +13,73 @@ from typing import TypeVar, dataclass_transform
 from timewheel.hooks import Alarm, Event, Level
 
 __all__ = [
-    "CATALOGUE", "AcknowledgeFailed", "BrokerConfigurationDenied", "CalendarRollFailed", "CalendarTopicClosed",
-    "CalendarTopicDeleted", "CalendarTopicMissing", "CalendarTopicNotOpened", "CalendarTopicOpened",
-    "CalendarTopicStuck", "CancellationsCompacted", "CancellationsNotCompacted", "CancellationsNotRead",
-    "CancellationsReadAgain", "CancellationsRefused", "CancellationsUnknown", "ConnectionBack", "ConnectionLost",
-    "EnvelopeUnreadable", "HandlerFailed", "HandlersLeftBehind", "HookFailed", "InboxDidNotAnswer",
-    "InboxLeaseLost", "InboxNotNotified", "ManyCancellations", "MiddlewareFailed", "ProducerCloseFailed",
-    "ProducerClosedWithUnknownOutcomes", "ProducerDispatcherFailed", "RelayBatchSplit", "RelayDeadLetter",
-    "RelayDrainsFormerTopic", "RelayFormerTopicUnreadable", "RelayFormerTopicsUnknown", "RelayHopsBeyondPlan",
-    "RelayNamespaceDropped", "RelayNumbersUsedUp", "RelayPlanDropped", "RelayPlanNotStarted", "RelayPlanOutdated",
-    "RelayPlansChanged", "RelayPlansRefused", "RelayPositionJumped", "RelayProcessEnded", "RelaySessionCrashed",
-    "RelaySessionFailed", "RelayWaitsForLease", "RepublishFailed", "SecretFileOpen", "SendCallbackFailed",
-    "ShadowCaughtUp", "ShadowInspectionFails", "ShadowMissesPartitions", "ShadowMoveFailed", "ShadowMovesAgain",
-    "ShadowRefuses", "ShadowState", "ShadowStaysNative", "ShadowWaitsForLease", "SnapshotFailed",
-    "TimerFarTooEarly", "TimerParked", "TimerTooNew", "TimersWaitForCancellations", "TokenExpired",
+    "CATALOGUE",
+    "AcknowledgeFailed",
+    "BrokerConfigurationDenied",
+    "CalendarRollFailed",
+    "CalendarTopicClosed",
+    "CalendarTopicDeleted",
+    "CalendarTopicMissing",
+    "CalendarTopicNotOpened",
+    "CalendarTopicOpened",
+    "CalendarTopicStuck",
+    "CancellationsCompacted",
+    "CancellationsNotCompacted",
+    "CancellationsNotRead",
+    "CancellationsReadAgain",
+    "CancellationsRefused",
+    "CancellationsUnknown",
+    "ConnectionBack",
+    "ConnectionLost",
+    "EnvelopeUnreadable",
+    "HandlerFailed",
+    "HandlersLeftBehind",
+    "HookFailed",
+    "InboxDidNotAnswer",
+    "InboxLeaseLost",
+    "InboxNotNotified",
+    "ManyCancellations",
+    "MiddlewareFailed",
+    "ProducerCloseFailed",
+    "ProducerClosedWithUnknownOutcomes",
+    "ProducerDispatcherFailed",
+    "ProducerReplaced",
+    "RelayBatchSplit",
+    "RelayDeadLetter",
+    "RelayDrainsFormerTopic",
+    "RelayFormerTopicUnreadable",
+    "RelayFormerTopicsUnknown",
+    "RelayHopsBeyondPlan",
+    "RelayNamespaceDropped",
+    "RelayNumbersUsedUp",
+    "RelayPlanDropped",
+    "RelayPlanNotStarted",
+    "RelayPlanOutdated",
+    "RelayPlansChanged",
+    "RelayPlansRefused",
+    "RelayPositionJumped",
+    "RelayProcessEnded",
+    "RelaySessionCrashed",
+    "RelaySessionFailed",
+    "RelayWaitsForLease",
+    "RepublishFailed",
+    "SecretFileOpen",
+    "SendCallbackFailed",
+    "ShadowCaughtUp",
+    "ShadowInspectionFails",
+    "ShadowMissesPartitions",
+    "ShadowMoveFailed",
+    "ShadowMovesAgain",
+    "ShadowRefuses",
+    "ShadowState",
+    "ShadowStaysNative",
+    "ShadowWaitsForLease",
+    "SnapshotFailed",
+    "TimerFarTooEarly",
+    "TimerParked",
+    "TimerTooNew",
+    "TimersWaitForCancellations",
+    "TokenExpired",
     "TokenUnreadable",
 ]  # fmt: skip
 
@@ -363,6 +416,14 @@ class ProducerCloseFailed(Event):
 
     topic: str
     error: str
+
+
+@_event("warning", "Nothing, unless it keeps on: then look at the broker of that topic.")
+class ProducerReplaced(Alarm):
+    """A producer of the client was dead, after an outage of its broker, and another one was opened in its place."""
+
+    topic: str
+    reason: str
 
 
 @_event("error", "Report it with its error: it is a fault of timewheel or of the client.")

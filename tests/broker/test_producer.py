@@ -363,12 +363,13 @@ def test_idle_producers_are_closed_and_opened_again(pulsar_broker: Broker, pulsa
         producer.send(b"x")
         assert connected_producers(pulsar_broker, partitions) == 2
         pool = producer._pool
-        pool.close_idle()
+        pool._idle_rounds = 1
+        pool.inspect()
         assert len(pool) == 2, "used since the round before"
         producer.send(b"x")
-        pool.close_idle()
+        pool.inspect()
         assert len(pool) == 1, "only the one that was not used in between"
-        pool.close_idle()
+        pool.inspect()
         assert eventually(lambda: connected_producers(pulsar_broker, partitions) == 0)
         producer.send(b"x")
         producer.send(b"x")
@@ -378,10 +379,7 @@ def test_idle_producers_are_closed_and_opened_again(pulsar_broker: Broker, pulsa
 def test_a_producer_that_was_closed_under_us_is_opened_again(pulsar_client: Any, topic: str, plan: Plan) -> None:
     with DelayedProducer(pulsar_client, plan) as producer:
         producer.send(b"x")
-        pooled = producer._pool.borrow(topic, 0)
-        assert pooled is not None
-        producer._pool.give_back(pooled)
-        pooled.producer.close()
+        producer._pool._open[topic, 0].producer.close()
         assert producer.send(b"y", timer_id="again").message_id is not None
     assert [m.data() for m in stored_messages(pulsar_client, topic, 2)] == [b"x", b"y"]
 

@@ -201,7 +201,7 @@ def test_a_tally_knows_what_became_of_sends() -> None:
     tally.ended(10, [SendFailed("a", "t", "x"), SendOutcomeUnknown("b", "t", "x")])
     tally.raised(BadTimerId("", "empty"))
     tally.raised(KeyboardInterrupt())
-    assert tally.counts(2) == ProducerCounts(stored=8, refused=1, failed=1, unknown=1, pending=2)
+    assert tally.counts(2, 0) == ProducerCounts(stored=8, refused=1, failed=1, unknown=1, pending=2)
 
 
 def test_only_the_worst_subscriptions_are_told_and_the_others_counted() -> None:

@@ -5,19 +5,20 @@ from __future__ import annotations
 import asyncio
 import datetime as dt
 import threading
+from functools import partial
 
 import pytest
-from pulsar.schema import BytesSchema
 
 from tests.support.leaping_loop import LeapingLoop
 from tests.support.manual_clock import ManualClock
 from tests.support.plans import plan_of
 from tests.support.silent_broker import SilentClient
 from timewheel.client.hooks import Hooks
+from timewheel.client.producer_pool import ProducerPool
 from timewheel.core import Tiered
 from timewheel.hooks import Event
 from timewheel.producers import AsyncDelayedProducer, DelayedProducer
-from timewheel.producers.pool import ProducerOptions, ProducerPool
+from timewheel.producers.pool import sender_of
 from timewheel.testing import eventually
 
 PLAN = plan_of(Tiered(window_ms=3_600_000, tiers_ms=(3_600_000,)))
@@ -26,17 +27,17 @@ SOON = dt.timedelta(minutes=1)
 
 def test_a_pool_waits_for_all_its_producers_together_and_no_longer_than_it_is_told() -> None:
     client, clock = SilentClient(closes=False), ManualClock()
-    pool = ProducerPool(
-        client,
-        ProducerOptions(BytesSchema(), {}),
-        plan=PLAN,
+    pool: ProducerPool[str] = ProducerPool(
         max_producers=10,
-        may_wait=lambda: True,
+        send_timeout_ms=30_000,
+        idle_ms=60_000,
+        name_of=str,
+        sender_of=sender_of,
         clock=clock,
         hooks=Hooks(()),
     )
     for name in ("one", "two", "three"):
-        pool.open(f"persistent://acme/crm/{name}", 0, "due")
+        assert pool.open(name, partial(client.create_producer, name)).result() is None
     closing = threading.Thread(target=pool.close_all, args=(1_000,))
     closing.start()
     clock.await_wait(1_000)

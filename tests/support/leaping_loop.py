@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import selectors
+import threading
 from collections.abc import Callable
 from typing import Any
 
+OPENING = "timewheel-producer-open"  # the threads on which producers are opened for an asyncio producer
 LOOK_S = 0.001
 """Interval of checks whether a thread of the loop has finished; meanwhile the loop's time stands still."""
 
@@ -24,7 +26,7 @@ class LeapingLoop(asyncio.SelectorEventLoop):
 
     def leap(self, duration_s: float) -> None:
         """Skip a wait, unless a thread is at work for the loop."""
-        if not self._on_threads:
+        if not self._on_threads and not any(thread.name == OPENING for thread in threading.enumerate()):
             self._time_s += duration_s
 
     def run_in_executor(self, executor: Any, func: Callable[..., Any], *args: Any) -> asyncio.Future[Any]:  # type: ignore[override]

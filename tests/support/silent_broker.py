@@ -50,6 +50,9 @@ class SilentProducer:
     def send_async(self, *_: Any, **__: Any) -> None:
         self._client.was_sent_to.set()
 
+    def is_connected(self) -> bool:
+        return True
+
     def flush(self) -> None:
         """Do nothing: no message waits for a batch to fill."""
 

@@ -10,6 +10,11 @@ from __future__ import annotations
 from enum import Enum, unique
 from typing import Any
 
+import _pulsar
+
+NO_RESULT = _pulsar.Result.Timeout
+"""Result of a message whose client called nothing back in time; the same as the client's own time-out."""
+
 
 @unique
 class Outcome(Enum):

@@ -103,6 +103,7 @@ PRODUCER: Table = {
     _producer("producer_unknown_total", "Sends that may be stored or not."): "unknown",
     _producer("producer_pending", "Sends under way."): "pending",
     _producer("producer_cancellations_total", "Stored cancellations: cancels and replacements."): "cut",
+    _producer("producer_replaced_total", "Dead producers of the client that were replaced."): "replaced",
 }
 """Of a producer's counts."""
 

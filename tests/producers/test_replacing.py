@@ -1,0 +1,292 @@
+"""Producers of the client that send nothing any more: each send ends in time, and the next has another producer."""
+
+from __future__ import annotations
+
+import asyncio
+import datetime as dt
+import threading
+from collections.abc import Callable, Iterator
+from functools import partial
+from queue import SimpleQueue
+from typing import Any
+
+import _pulsar
+import pytest
+
+from tests.support.leaping_loop import LeapingLoop
+from tests.support.manual_clock import LOOK_S, ManualClock
+from tests.support.plans import plan_of
+from timewheel.client.producer_pool import AGAIN_ROUNDS, AWAY_ROUNDS, ROUND_MS, SLACK_MS
+from timewheel.core import Tiered
+from timewheel.core.durations import HOUR_MS
+from timewheel.core.errors import SendFailed, SendOutcomeUnknown, TimewheelError
+from timewheel.core.names import partition_topic
+from timewheel.hooks import Event
+from timewheel.producers import AsyncDelayedProducer, DelayedProducer, Timer
+from timewheel.producers.dispatcher import LINGER_MS
+from timewheel.producers.pool import SEND_TIMEOUT_MS
+from timewheel.testing import eventually
+
+PLAN = plan_of(Tiered(window_ms=HOUR_MS, tiers_ms=(HOUR_MS,)))
+SOON = dt.timedelta(minutes=1)
+R = _pulsar.Result
+DEADLINE_MS = SEND_TIMEOUT_MS + SLACK_MS
+STORED = _pulsar.MessageId(-1, 7, 1, -1)
+
+
+class Producer:
+    """A producer of a client, whose results the test gives."""
+
+    def __init__(self) -> None:
+        self.sent: list[Callable[[Any, Any], None]] = []
+        self.connected = True
+        self.closes = 0
+
+    def send_async(self, _content: Any, callback: Callable[[Any, Any], None], **_: Any) -> None:
+        self.sent.append(callback)
+
+    def is_connected(self) -> bool:
+        return self.connected
+
+    def flush(self) -> None:
+        """Wait for a broker that never answers, as the client does."""
+        SimpleQueue[None]().get()
+
+    def close(self) -> None:
+        self.closes += 1
+
+
+class Client:
+    """A client that opens producers at once; while it hangs, when the test lets it."""
+
+    def __init__(self) -> None:
+        self.producers: list[Producer] = []
+        self.hangs = False
+        self.opening: list[SimpleQueue[Exception | None]] = []
+
+    def get_topic_partitions(self, topic: str) -> list[str]:
+        return [partition_topic(topic, 0)]
+
+    def create_producer(self, topic: str, *_: Any, **__: Any) -> Producer:  # noqa: ARG002 - the client's name of it
+        if self.hangs:
+            ended: SimpleQueue[Exception | None] = SimpleQueue()
+            self.opening.append(ended)
+            if (error := ended.get()) is not None:
+                raise error
+        self.producers.append(Producer())
+        return self.producers[-1]
+
+    def subscribe(self, *_: Any, **__: Any) -> Any:
+        raise AssertionError("this stands in for a client that only sends")
+
+    create_reader = subscribe
+
+
+class Sending:
+    """A producer whose clock stands still, with the outcomes of its sends."""
+
+    def __init__(self) -> None:
+        self.client, self.clock = Client(), ManualClock()
+        self.events: list[Event] = []
+        self.outcomes: SimpleQueue[TimewheelError | None] = SimpleQueue()
+        self.producer = DelayedProducer(self.client, PLAN, clock=self.clock, hooks=(self.events.append,))
+
+    def send(self) -> None:
+        self.producer.send_async(b"x", self._ended, deliver_after=SOON)
+
+    def outcome(self) -> TimewheelError | None:
+        eventually(lambda: not self.outcomes.empty() or (self._until_next_round() is None and None), poll=LOOK_S)
+        return self.outcomes.get()
+
+    def replaced(self) -> None:
+        eventually(lambda: self.producer.counts.replaced)
+
+    def has_tried(self, attempts: int) -> bool:
+        return len(self.client.opening) == attempts
+
+    def rounds(self, count: int) -> None:
+        now = self.producer._pool.round
+        for number in range(now + 1, now + count + 1):
+            self.clock.advance(eventually(self._until_next_round, poll=LOOK_S))
+            eventually(partial(self._is_in_round, number), poll=LOOK_S)
+
+    def _is_in_round(self, number: int) -> bool:
+        return self.producer._pool.round == number
+
+    def _until_next_round(self) -> int | None:
+        left_ms = [left_ms for left_ms in self.clock.left_ms if left_ms <= ROUND_MS]  # others wait for an opening
+        if left_ms != [LINGER_MS]:
+            return max(left_ms, default=None)
+        self.clock.advance(LINGER_MS)
+        return None
+
+    def _ended(self, error: TimewheelError | None, _timer: Timer) -> None:
+        self.outcomes.put(error)
+
+
+@pytest.fixture
+def sending() -> Iterator[Sending]:
+    found = Sending()
+    yield found
+    found.producer._limiter.drain(found.clock, 0)
+    found.producer._dispatcher.stop(0)
+
+
+def test_a_send_without_a_result_ends_as_unknown_and_its_late_result_changes_nothing(sending: Sending) -> None:
+    sending.send()
+    sending.rounds(DEADLINE_MS // ROUND_MS)
+    assert sending.outcomes.empty(), "the client's own time and the slack have not passed"
+    sending.rounds(1)
+    assert isinstance(sending.outcome(), SendOutcomeUnknown)
+    assert (sending.producer.counts.unknown, sending.producer.counts.pending) == (1, 0)
+    silent = sending.client.producers[0]
+    sending.replaced()
+    silent.sent[0](R.Ok, STORED)
+    sending.send()
+    sending.client.producers[1].sent[0](R.Ok, STORED)
+    assert sending.outcome() is None
+    assert sending.producer.counts.stored == 1, "the first send had ended"
+    sending.rounds(1)
+    eventually(lambda: silent.closes)
+    assert [(event.name, event.fields["reason"]) for event in sending.events] == [("producer_replaced", "Timeout")]
+
+
+def test_sends_that_follow_have_their_own_time(sending: Sending) -> None:
+    sending.send()
+    sending.rounds(20)
+    sending.send()
+    sending.rounds(DEADLINE_MS // ROUND_MS - 20 + 1)
+    assert isinstance(sending.outcome(), SendOutcomeUnknown)
+    assert sending.outcomes.empty()
+    sending.rounds(20)
+    assert isinstance(sending.outcome(), SendOutcomeUnknown)
+
+
+@pytest.mark.parametrize(("result", "replaced"), [(R.Timeout, True), (R.ConnectError, True), (R.MessageTooBig, False)])
+def test_after_a_send_that_failed_but_not_by_its_message_another_producer_sends(
+    sending: Sending, result: Any, replaced: bool
+) -> None:
+    sending.send()
+    sending.client.producers[0].sent[0](result, None)
+    assert sending.outcome() is not None
+    if replaced:
+        sending.replaced()
+    sending.send()
+    sending.client.producers[-1].sent[-1](R.Ok, STORED)
+    assert sending.outcome() is None
+    assert len(sending.client.producers) == 1 + replaced == 1 + sending.producer.counts.replaced
+
+
+def test_a_producer_that_failed_is_used_until_another_is_open_which_is_tried_again_and_again(sending: Sending) -> None:
+    sending.send()
+    (failed,) = sending.client.producers
+    sending.client.hangs = True
+    failed.sent[0](R.Timeout, None)
+    assert isinstance(sending.outcome(), SendOutcomeUnknown)
+    for attempts in (1, 2, 3):
+        eventually(partial(sending.has_tried, attempts))
+        sending.send()
+        failed.sent[-1](R.Timeout, None)
+        assert isinstance(sending.outcome(), SendOutcomeUnknown)
+        sending.rounds(AGAIN_ROUNDS)
+    sending.client.opening[1].put(None)
+    sending.replaced()
+    sending.send()
+    second = sending.client.producers[1]
+    second.sent[0](R.Ok, STORED)
+    assert sending.outcome() is None
+    for opening in sending.client.opening:
+        opening.put(None)
+    eventually(lambda: sum(producer.closes for producer in sending.client.producers) == len(sending.client.opening) - 1)
+    assert not second.closes, "the attempts that came later are closed"
+
+
+def test_a_send_ends_in_time_while_its_producer_does_not_open(sending: Sending) -> None:
+    sending.client.hangs = True
+    failures: SimpleQueue[Exception] = SimpleQueue()
+
+    def send() -> None:
+        try:
+            sending.send()
+        except SendFailed as error:
+            failures.put(error)
+
+    thread = threading.Thread(target=send)
+    thread.start()
+    sending.clock.await_wait(DEADLINE_MS)
+    sending.rounds(2)
+    assert failures.empty()
+    sending.clock.advance(DEADLINE_MS)
+    thread.join(10)
+    assert "no producer could be opened within 35 s" in str(failures.get_nowait())
+    assert sending.producer.counts.failed == 1
+    sending.client.opening[0].put(None)  # it is of use later
+    eventually(lambda: len(sending.producer._pool) == 1)
+    sending.send()
+    sending.client.producers[0].sent[0](R.Ok, STORED)
+    assert sending.outcome() is None
+
+
+def test_a_producer_without_a_connection_is_replaced_while_its_sends_wait_for_it(sending: Sending) -> None:
+    sending.send()
+    (away,) = sending.client.producers
+    away.connected = False
+    sending.rounds(AWAY_ROUNDS - 1)
+    away.connected = True
+    sending.rounds(1)
+    away.connected = False
+    sending.rounds(AWAY_ROUNDS - 1)
+    sending.send()
+    assert len(sending.client.producers) == 1, "it was never away for long"
+    sending.rounds(1)
+    sending.replaced()
+    sending.send()
+    assert not away.closes
+    for callback in away.sent:
+        callback(R.Ok, STORED)
+    assert [sending.outcome(), sending.outcome()] == [None, None]
+    sending.rounds(1)
+    eventually(lambda: away.closes)
+    sending.client.producers[1].sent[0](R.Ok, STORED)
+    assert sending.outcome() is None
+
+
+def test_an_idle_producer_without_a_connection_is_closed(sending: Sending) -> None:
+    sending.send()
+    (away,) = sending.client.producers
+    away.sent[0](R.Ok, STORED)
+    assert sending.outcome() is None
+    away.connected = False
+    sending.rounds(AWAY_ROUNDS)
+    eventually(lambda: away.closes)
+    sending.send()
+    sending.client.producers[1].sent[0](R.Ok, STORED)
+    assert sending.outcome() is None
+
+
+def test_a_flush_lasts_no_longer_than_its_sends(sending: Sending) -> None:
+    sending.send()
+    sending.client.producers[0].sent[0](R.Ok, STORED)
+    sending.producer.flush()
+    assert sending.outcome() is None
+
+
+def test_an_asyncio_send_ends_as_well() -> None:
+    client = Client()
+
+    async def send() -> float:
+        loop = asyncio.get_running_loop()
+        producer, began_s = AsyncDelayedProducer(client, PLAN, hooks=()), loop.time()
+        with pytest.raises(SendOutcomeUnknown):
+            await producer.send(b"x", deliver_after=SOON)
+        took_s = loop.time() - began_s
+        again = asyncio.create_task(producer.send(b"x", deliver_after=SOON))
+        await loop.run_in_executor(None, eventually, lambda: len([p for p in client.producers for _ in p.sent]) == 2)
+        client.producers[-1].sent[-1](R.Ok, STORED)
+        assert (await again).message_id is not None
+        await producer.close()
+        return took_s
+
+    with asyncio.Runner(loop_factory=LeapingLoop) as runner:
+        took_s = runner.run(send())
+    assert DEADLINE_MS / 1000 <= took_s <= DEADLINE_MS / 1000 + 2
