@@ -55,7 +55,7 @@ class DelayedProducer(BaseProducer):
         self._dispatcher: Dispatcher[Send] = Dispatcher(
             self._conclude, lambda: self._conclude(self._overdue()), ROUND_MS, self._clock, self._hooks
         )
-        self._aside = DaemonWorkers("timewheel-producer-again", THREADS)
+        self._aside = DaemonWorkers(name="timewheel-producer-again", limit=THREADS)
         # The thread that finishes sends may not wait for itself: it exceeds the limit by the sends of its callbacks.
         self._limiter = InFlightLimiter(max_pending, lambda: not self._dispatcher.is_current_thread())
         self._handoff_queue = HandoffQueue(lambda: self._limiter.inside, self._refused, self._clock)

@@ -151,8 +151,8 @@ class ProducerPool(Generic[K]):
         self._clock = clock
         self._hooks = hooks
         self._alarms = Alarms(hooks, clock)
-        self._openers = DaemonWorkers("timewheel-producer-open", THREADS)
-        self._closers = DaemonWorkers("timewheel-producer-close", THREADS)
+        self._openers = DaemonWorkers(name="timewheel-producer-open", limit=THREADS)
+        self._closers = DaemonWorkers(name="timewheel-producer-close", limit=THREADS)
         self._lock = threading.Lock()
         self._changed = threading.Condition(self._lock)
         self._open: dict[K, PooledProducer[K]] = {}
