@@ -79,16 +79,18 @@ def test_without_an_answer_the_outcome_is_unknown_and_the_same_id_may_be_sent_ag
     assert ids[1:] == ["sub-42", "sub-43", "sub-42"]
 
 
-class PausesWhatItOpens(Through):
-    """A client whose broker stands still as soon as a producer is open: nothing is acknowledged to it."""
+class PausesAtFirst(Through):
+    """A client whose broker stands still as soon as its first producer is open: nothing is acknowledged to it."""
 
     def __init__(self, inner: Any, broker: LocalPulsar) -> None:
         super().__init__(inner)
-        self._broker = broker
+        self._broker: LocalPulsar | None = broker
 
     def create_producer(self, *arguments: Any, **options: Any) -> Any:
         producer = self._inner.create_producer(*arguments, **options)
-        self._broker.pause()
+        broker, self._broker = self._broker, None
+        if broker is not None:
+            broker.pause()
         return producer
 
 
@@ -117,7 +119,7 @@ def test_a_producer_that_loses_its_broker_before_the_first_acknowledgement_uses_
         monkeypatch.setattr(base_producer, "outcome_of_result", lambda *_, **__: Outcome.OK)
     plan = make_plan(mortal, topic)
     client = connect(mortal)
-    pauses: Any = PausesWhatItOpens(client, mortal)
+    pauses: Any = PausesAtFirst(client, mortal)
     told: list[TimewheelError | None] = []
     with DelayedProducer(pauses, plan, send_timeout_millis=120_000) as producer:
 
