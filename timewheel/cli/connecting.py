@@ -13,7 +13,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
@@ -265,7 +265,8 @@ class Access:
         """What reads single entries by the brokers' own protocol."""
         from timewheel.shadow.stored_entries import StoredEntries
 
-        return StoredEntries(lambda topic: self.dialer(self.service_url_of(topic, admin()), connect_ms=LOOK_CONNECT_MS))
+        dialer = cache(partial(self.dialer, connect_ms=LOOK_CONNECT_MS))  # each remembers the host that answered
+        return StoredEntries(lambda topic: dialer(self.service_url_of(topic, admin())))
 
     def service_url_of(self, topic: str, admin: AdminClient | None = None) -> str:
         """Return the connection's service URL; if only an admin URL was given, the address of the topic's broker."""
