@@ -12,9 +12,9 @@ from tests.support.played_brokers import UNREACHABLE, Answering, PlayedBrokers, 
 from tests.support.pulsar_messages import command_frame, connected
 from timewheel.broker.protocol.commands import LookedUp
 from timewheel.broker.protocol.consumers import EntryReader
-from timewheel.broker.protocol.dialing import CONNECT_MS, HOST_MS, Ask, Dialer, Target, next_step
+from timewheel.broker.protocol.dialing import HOST_MS, Ask, Dialer, Target, next_step
 from timewheel.broker.protocol.errors import BrokerLost, BrokerRefused, BrokerSilent, LookupFailed
-from timewheel.broker.protocol.session import REQUEST_MS, Address, Authentication, ServiceUrl
+from timewheel.broker.protocol.session import CONNECT_MS, REQUEST_MS, Address, Authentication, ServiceUrl
 from timewheel.core.errors import BadConnection
 
 
