@@ -6,7 +6,7 @@ import datetime as dt
 import threading
 from collections.abc import Callable
 
-from timewheel.client.hooks import Alarms, Hooks
+from timewheel.client.hooks import Alarms, Fault, Hooks
 from timewheel.core.clock import Clock
 from timewheel.core.rng import Random
 from timewheel.events import InboxDidNotAnswer, InboxLeaseLost, InboxNotNotified
@@ -45,6 +45,7 @@ class InboxGuard(Middleware):
         self._clock = clock
         self._hooks = hooks
         self._alarms = Alarms(hooks, clock)
+        self._fault = Fault(clock)
         self._owners = Owners(rng)
         self._lock = threading.Lock()
         self._changed = threading.Condition(self._lock)
@@ -60,8 +61,13 @@ class InboxGuard(Middleware):
         try:
             claim = self._inbox.claim(key, owner, LEASE_MS)
         except InboxUnavailable as error:
-            self._alarms.raised(InboxDidNotAnswer(error=str(error)))
+            with self._lock:
+                self._fault.persists()
+            if self._fault.lasts:
+                self._alarms.raised(InboxDidNotAnswer(error=str(error)))
             raise Postpone(dt.timedelta(milliseconds=AGAIN_MS)) from error
+        with self._lock:
+            self._fault.ended()
         if claim.answer is Answer.DONE:
             raise SkipTimer("it was done before")
         if claim.answer is Answer.TAKEN:
@@ -140,7 +146,10 @@ class InboxGuard(Middleware):
             # Only a lookup: a claim that ends by itself at once.
             return self._inbox.claim(ended, owner, 1).answer is Answer.DONE
         except InboxUnavailable as error:
-            self._alarms.raised(InboxDidNotAnswer(error=str(error)))
+            with self._lock:
+                self._fault.persists()
+            if self._fault.lasts:
+                self._alarms.raised(InboxDidNotAnswer(error=str(error)))
             raise Postpone(dt.timedelta(milliseconds=AGAIN_MS)) from error
 
     def _release(self, key: str, owner: str) -> None:

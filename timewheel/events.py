@@ -158,7 +158,9 @@ class CalendarRollFailed(Event):
 # The log of cancellations, by which timers are cancelled and replaced
 @_event("error", "See the error and the broker; run `timewheel topics ensure PLAN`.")
 class CancellationsNotRead(Event):
-    """The log of cancellations cannot be read; consumers hold due timers, relays go on without dropping any."""
+    """The log of cancellations has not been read for two seconds; consumers hold due timers, relays go on without
+    dropping any.
+    """
 
     topic: str
     error: str
@@ -299,7 +301,9 @@ class MiddlewareFailed(Event):
 
 @_event("error", "See the error and the store.")
 class InboxDidNotAnswer(Alarm):
-    """The inbox's store does not answer; timers wait in the consumer, which asks again each second."""
+    """The inbox's store does not answer, and not only for a moment; timers wait in the consumer, which asks
+    again each second.
+    """
 
     error: str
 
@@ -475,8 +479,8 @@ class RelayWaitsForLease(Event):
 
 @_event("info", "Nothing while relays come and go. Otherwise those timers are gone: find out who skipped them.")
 class RelayPositionJumped(Event):
-    """A relay met a gap in a holding topic's positions: another relay did what lies between, or the subscription was
-    skipped, cleared or moved.
+    """A relay met a gap in a holding topic's positions while it read: another relay did what lies between, or the
+    subscription was skipped, cleared or moved.
     """
 
     topic: str

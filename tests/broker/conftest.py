@@ -18,6 +18,8 @@ from tests.support.kept import Kept
 from tests.support.own_broker import own_broker
 from tests.support.secured import Secured, secured_broker
 from timewheel.broker.admin.client import AdminClient
+from timewheel.testing import LocalCluster
+from timewheel.testing.plugin import skipped_or_failed
 from timewheel.testing.settings import BROKER_VARIABLE, BrokerKind
 
 if TYPE_CHECKING:
@@ -165,3 +167,21 @@ def tuned(kept: Kept) -> LocalPulsar:
 def secured(kept: Kept, tmp_path_factory: pytest.TempPathFactory) -> Secured:
     """A broker where a token's role decides, and that speaks TLS; tenants are the tests' own."""
     return kept.get("secured", lambda: secured_broker(tmp_path_factory.mktemp("certificates")))
+
+
+CLUSTER_SESSION_TIMEOUT_S = 6.0
+
+
+@pytest.fixture
+def cluster(kept: Kept) -> Iterator[LocalCluster]:
+    """A cluster that the tests of its lane share; all its nodes run when a test ends."""
+
+    def make() -> LocalCluster:
+        return LocalCluster(session_timeout_s=CLUSTER_SESSION_TIMEOUT_S)
+
+    with skipped_or_failed():
+        shared = kept.get("cluster", make)
+    yield shared
+    for node in shared.nodes:
+        shared.start(node)
+        shared.thaw(node)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,32 +15,15 @@ import pytest
 
 from tests.broker.conftest import Connect
 from tests.support.checkout import ROOT
-from tests.support.kept import Kept
 from tests.support.pages import blocks
 from timewheel.testing import LocalCluster, eventually
-from timewheel.testing.plugin import MakeLocalCluster, skipped_or_failed
+from timewheel.testing.plugin import MakeLocalCluster
 
 pytestmark = pytest.mark.short
 
-SESSION_TIMEOUT_S = 6.0
 SERVED_AGAIN_S = 60
 """Time-out until another broker serves a lost topic: the session's time-out and the client's back-off."""
 RECEIVE_TIMEOUT_MS = 30_000
-
-
-@pytest.fixture
-def cluster(kept: Kept) -> Iterator[LocalCluster]:
-    """A cluster that the tests of this file share; all its nodes run when a test ends."""
-
-    def make() -> LocalCluster:
-        return LocalCluster(session_timeout_s=SESSION_TIMEOUT_S)
-
-    with skipped_or_failed():
-        shared = kept.get("cluster", make)
-    yield shared
-    for node in shared.nodes:
-        shared.start(node)
-        shared.thaw(node)
 
 
 class Pair:

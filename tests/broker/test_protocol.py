@@ -505,7 +505,7 @@ def test_a_frozen_broker_is_given_up_in_time(nervous: LocalPulsar, client: Any, 
             acknowledger.acknowledge([position])
         assert 2.9 < time.monotonic() - began_s < 20
         with pytest.raises(BrokerSilent, match="no answer to CONNECT"):
-            EntryReader(Dialer(nervous.service_url, request_ms=500), watched)
+            EntryReader(Dialer(nervous.service_url, connect_ms=500), watched)
     finally:
         nervous.resume()
 

@@ -56,8 +56,16 @@ class _Reader:
         self._client.closed += 1
 
 
-def test_a_reader_that_gives_nothing_is_told_and_opened_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("after_ms", "reported"),
+    [(3, ["cancellations_not_read", "cancellations_read_again"]), (60_000, [])],
+    ids=["lasts", "heals"],
+)
+def test_a_reader_that_gives_nothing_is_opened_anew_and_told_if_that_lasts(
+    after_ms: int, reported: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(cancellation_log, "RETRY_MS", 1)
+    monkeypatch.setattr(cancellation_log, "NOT_READ_AFTER_MS", after_ms)
     client: Any = Stuck(2)
     events: list[Event] = []
     log = CancellationLog(client, PLAN, SystemClock(), Hooks((events.append,)))
@@ -68,7 +76,7 @@ def test_a_reader_that_gives_nothing_is_told_and_opened_anew(monkeypatch: pytest
     assert log.await_answer(question, 10_000)
     eventually(lambda: log.ready)
     log.stop()
-    assert [event.name for event in events] == ["cancellations_not_read", "cancellations_read_again"]
+    assert [event.name for event in events] == reported
 
 
 def read_once(client: Any, events: list[Any]) -> CancellationLog:

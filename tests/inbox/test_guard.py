@@ -12,7 +12,7 @@ import pytest
 
 from tests.consumers.support import arrival, engine, handed
 from tests.support.manual_clock import ManualClock
-from timewheel.client.hooks import Hooks
+from timewheel.client.hooks import LASTS_AFTER_MS, Hooks
 from timewheel.consumers import Postpone, RetryLater, SkipTimer
 from timewheel.consumers.inbox import Answer, MemoryInbox, inbox_key
 from timewheel.consumers.inbox_guard import LEASE_MS, InboxGuard
@@ -101,10 +101,12 @@ def test_what_another_has_is_asked_for_again_and_had_when_it_is_given_back(desk:
 def test_a_store_that_is_away_holds_timers_and_is_told_once(desk: Desk) -> None:
     guard, message = desk.guard(), desk.message()
     desk.store.is_away = True
-    for _ in range(3):
+    for second in range(5):
+        assert len(desk.named("inbox_did_not_answer")) == (second > LASTS_AFTER_MS // 1_000)
         with pytest.raises(Postpone) as caught:
             guard.before(message)
         assert caught.value.after_ms == 1_000
+        desk.clock.advance(1_000)
     assert len(desk.named("inbox_did_not_answer")) == 1
     desk.store.is_away = False
     guard.before(message)

@@ -31,7 +31,7 @@ from timewheel.inspect.gaps import inspect_gaps, topics_of
 from timewheel.inspect.gaps.explain import explain
 from timewheel.inspect.gaps.snapshot import with_lost
 from timewheel.inspect.status import Amount, Head, Horizon, PlaceStatus, RelayHold, Status, status_of
-from timewheel.inspect.status.places import by_stretch, of_pieces, status_facts, total
+from timewheel.inspect.status.places import by_stretch, connected, of_pieces, status_facts, total
 
 NOW_MS = 1_800_000_000_000
 
@@ -355,3 +355,24 @@ def test_a_status_says_what_it_did_not_see(after: str, missing: int, unseen: int
         assert place.timers.error == place.entries > 0
         assert place.head is None
     assert status_facts(found)["missing"] == list(found.missing)
+
+
+def replica(name: str, address: str) -> RelayHold:
+    return RelayHold(name=name, address=address, is_active=True, unacked=0)
+
+
+@pytest.mark.parametrize(
+    ("parts", "count"),
+    [
+        ([], 0),
+        # Three replicas without names on three brokers: each has a connection to each broker.
+        ([[replica("", f"/10.0.0.{host}:{broker}") for host in range(3)] for broker in range(3)], 3),
+        # Two relays on each of two partitions.
+        ([[replica("relay:0", "/10.0.0.1:1"), replica("relay:1", "/10.0.0.2:1")]] * 2, 2),
+        ([[replica("relay:0", "/10.0.0.1:1")], [replica("relay:1", "/10.0.0.2:1"), replica("", "/10.0.0.3:1")]], 3),
+    ],
+)
+def test_replicas_are_counted_once_whatever_brokers_serve_their_partitions(
+    parts: list[list[RelayHold]], count: int
+) -> None:
+    assert connected(parts) == count

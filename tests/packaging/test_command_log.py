@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.processes import ran
-from timewheel.cli.connecting import read_line
+from timewheel.cli.connecting import MAX_SHAPES, REPEAT_AFTER_MS, Repeats, read_line
 from timewheel.testing.ports import free_ports
 
 LOGGING = """
@@ -181,3 +181,26 @@ def test_that_another_process_has_a_lease_is_no_error_of_one_that_stands_by(line
     found, text, place = read_line(line + "\n")
     assert found == level
     assert text == (line.partition(" | ")[2] if place else line)
+
+
+OUTAGE = (
+    "[<none> -> pulsar://10.0.0.{0}:6650] Failed to establish connection: Connection refused",
+    "[10.0.0.1:{0} -> 10.0.0.2:6650] Connection already disconnected",
+)
+
+
+def test_an_outage_is_a_line_of_each_kind_and_the_next_names_how_many_were_left_out() -> None:
+    repeats = Repeats()
+    lines = [line.format(number) for number in range(1_200) for line in OUTAGE]
+    passed = [text for at, line in enumerate(lines) if (text := repeats.passed(line, at * 20)) is not None]
+    assert passed == [line.format(0) for line in OUTAGE]
+    again_ms = REPEAT_AFTER_MS + len(lines) * 20
+    assert repeats.passed(lines[0], again_ms) == f"{lines[0]} (1199 more like it before)"
+
+
+def test_another_reason_is_another_line_and_the_oldest_is_forgotten() -> None:
+    repeats = Repeats()
+    kinds = [f"[persistent://a/b/c] Failed to create producer: {'x' * number}" for number in range(MAX_SHAPES + 1)]
+    assert [repeats.passed(kind, 0) for kind in kinds] == kinds
+    assert repeats.passed(kinds[-1], 1) is None
+    assert repeats.passed(kinds[0], 1) == kinds[0]

@@ -8,12 +8,13 @@ from typing import Any
 import pytest
 
 from tests.support.manual_clock import ManualClock
-from tests.support.played_brokers import Answering, PlayedBrokers, found_at
-from tests.support.pulsar_messages import command_frame
+from tests.support.played_brokers import UNREACHABLE, Answering, PlayedBrokers, found_at, silent
+from tests.support.pulsar_messages import command_frame, connected
 from timewheel.broker.protocol.commands import LookedUp
-from timewheel.broker.protocol.dialing import Ask, Dialer, Target, next_step
+from timewheel.broker.protocol.consumers import EntryReader
+from timewheel.broker.protocol.dialing import HOST_MS, Ask, Dialer, Target, next_step
 from timewheel.broker.protocol.errors import BrokerLost, BrokerRefused, BrokerSilent, LookupFailed
-from timewheel.broker.protocol.session import Address, Authentication, ServiceUrl
+from timewheel.broker.protocol.session import CONNECT_MS, REQUEST_MS, Address, Authentication, ServiceUrl
 from timewheel.core.errors import BadConnection
 
 
@@ -183,24 +184,24 @@ def test_brokers_that_redirect_in_circles_are_given_up_and_all_connections_close
 
 
 def test_a_lookup_that_is_refused_closes_the_connection_and_says_why() -> None:
-    refused = lambda said: command_frame(  # noqa: E731
-        "LOOKUP_RESPONSE", request_id=said.request_id, response=2, error=11, message="no such topic"
-    )
-    dialer, brokers, _ = cluster({"front:1": {"LOOKUP": refused}})
+    dialer, brokers, _ = cluster({"front:1": {"LOOKUP": refused(TOPIC_NOT_FOUND)}})
     with pytest.raises(BrokerRefused, match=f"refused to look up {TOPIC} .TopicNotFound.: no such topic"):
         dialer.reach(TOPIC)
     assert brokers.opened[0].is_closed
 
 
-@pytest.mark.parametrize(("silent_on", "waited_for"), [("CONNECT", "answer to CONNECT"), ("LOOKUP", "answer")])
-def test_a_broker_that_is_silent_is_given_up_in_time_and_left(silent_on: str, waited_for: str) -> None:
+@pytest.mark.parametrize(
+    ("silent_on", "waited_for", "waited_ms"),
+    [("CONNECT", "answer to CONNECT", CONNECT_MS), ("LOOKUP", "answer", REQUEST_MS)],
+)
+def test_a_broker_that_is_silent_is_given_up_in_time_and_left(silent_on: str, waited_for: str, waited_ms: int) -> None:
     dialer, brokers, clock = cluster(
-        {"front:1": {"LOOKUP": found_at("pulsar://front:1"), silent_on: lambda _: b"", "PING": lambda _: b""}}
+        {"front:1": {"LOOKUP": found_at("pulsar://front:1"), silent_on: silent, "PING": silent}}
     )
     began_ms = clock.monotonic_ms()
     with pytest.raises(BrokerSilent, match=waited_for):
         dialer.reach(TOPIC)
-    assert clock.monotonic_ms() - began_ms == 30_000
+    assert clock.monotonic_ms() - began_ms == waited_ms
     assert brokers.opened[0].is_closed
 
 
@@ -211,6 +212,104 @@ def test_of_several_hosts_the_first_that_is_there_is_asked() -> None:
     assert [str(one.address) for one in brokers.opened] == ["three:3"]
     with pytest.raises(BrokerLost, match="no connection to two:2: nobody is there"):
         Dialer("pulsar://one:1,two:2", clock=clock, open_transport=brokers.open).reach(TOPIC)
+
+
+OWNER_AT = found_at("pulsar://owner:9")
+SERVICE_NOT_READY, TOPIC_NOT_FOUND = 6, 11
+
+
+def refused(error: int) -> Answering:
+    return lambda said: command_frame(
+        "LOOKUP_RESPONSE", request_id=said.request_id, response=2, error=error, message="no such topic"
+    )
+
+
+UNUSABLE: dict[str, tuple[Mapping[str, Answering] | None, int]] = {
+    "frozen before the handshake": ({"CONNECT": silent}, HOST_MS),
+    "frozen before the lookup": ({"LOOKUP": silent, "PING": silent}, HOST_MS),
+    "unreachable by the network": (UNREACHABLE, HOST_MS),
+    "redirecting to a frozen broker": ({"LOOKUP": found_at("pulsar://frozen:8", response=0)}, HOST_MS),
+    "redirecting to a dead broker": ({"LOOKUP": found_at("pulsar://dead:7", response=0)}, 0),
+    "not ready": ({"LOOKUP": refused(SERVICE_NOT_READY)}, 0),
+}
+
+
+def front_and_others(first: Mapping[str, Answering] | None, **others: Any) -> tuple[Dialer, PlayedBrokers, ManualClock]:
+    clock = ManualClock()
+    usable: dict[str, Any] = {"second:2": {"LOOKUP": OWNER_AT}, "third:3": {"LOOKUP": OWNER_AT}}
+    answers = {"first:1": first, **usable, "owner:9": {}, "frozen:8": {"CONNECT": silent}, **others}
+    brokers = PlayedBrokers(clock, answers)
+    return Dialer("pulsar://first:1,second:2,third:3", clock=clock, open_transport=brokers.open), brokers, clock
+
+
+@pytest.mark.parametrize("unusable", UNUSABLE)
+def test_a_host_that_gives_no_answer_is_passed_over_in_time_and_asked_last_from_then_on(unusable: str) -> None:
+    answers, waited_ms = UNUSABLE[unusable]
+    dialer, brokers, clock = front_and_others(answers)
+    began_ms = clock.monotonic_ms()
+    assert str(dialer.reach(TOPIC).address) == "owner:9"
+    assert clock.monotonic_ms() - began_ms == waited_ms
+    assert [one.is_closed for one in brokers.opened if str(one.address) != "owner:9"] == [True] * (
+        len(brokers.opened) - 1
+    )
+
+    brokers.opened.clear()
+    dialer.reach(TOPIC)
+    assert [str(one.address) for one in brokers.opened] == ["second:2", "owner:9"]
+    assert clock.monotonic_ms() - began_ms == waited_ms
+
+
+def test_the_host_behind_one_that_hangs_later_is_the_next() -> None:
+    dialer, brokers, _ = front_and_others({"CONNECT": silent})
+    dialer.reach(TOPIC)
+    brokers.answers["second:2"] = {"CONNECT": silent}
+    brokers.opened.clear()
+    dialer.reach(TOPIC)
+    assert [str(one.address) for one in brokers.opened] == ["second:2", "third:3", "owner:9"]
+
+
+def test_the_last_host_has_the_whole_time() -> None:
+    dialer, _, clock = front_and_others(
+        {"CONNECT": silent}, **{"second:2": UNREACHABLE, "third:3": {"LOOKUP": silent, "PING": silent}}
+    )
+    began_ms = clock.monotonic_ms()
+    with pytest.raises(BrokerSilent):
+        dialer.reach(TOPIC)
+    assert clock.monotonic_ms() - began_ms == 2 * HOST_MS + REQUEST_MS
+
+
+def test_an_answer_that_every_host_would_give_is_taken_from_the_first() -> None:
+    dialer, brokers, _ = front_and_others({"LOOKUP": refused(TOPIC_NOT_FOUND)})
+    with pytest.raises(BrokerRefused, match="TopicNotFound"):
+        dialer.reach(TOPIC)
+    assert [str(one.address) for one in brokers.opened] == ["first:1"]
+
+
+def test_an_owner_that_hangs_is_given_up_without_another_host_which_would_name_it_again() -> None:
+    dialer, brokers, clock = front_and_others({"LOOKUP": found_at("pulsar://frozen:8")})
+    began_ms = clock.monotonic_ms()
+    with pytest.raises(BrokerSilent):
+        dialer.reach(TOPIC)
+    assert [str(one.address) for one in brokers.opened] == ["first:1", "frozen:8"]
+    assert clock.monotonic_ms() - began_ms == CONNECT_MS
+
+
+def test_a_proxy_that_hangs_is_passed_over_also_on_the_way_to_the_broker() -> None:
+    through = {"LOOKUP": found_at("pulsar://inside:6650", proxy_through_service_url=True)}
+    hung = {**through, "CONNECT": lambda said: b"" if said.proxy_to_broker_url else connected()}
+    dialer, brokers, clock = front_and_others(hung, **{"second:2": through})
+    began_ms = clock.monotonic_ms()
+    session = dialer.reach(TOPIC)
+    assert (str(session.address), brokers.opened[-1].requests[0][1].proxy_to_broker_url) == ("second:2", "inside:6650")
+    assert clock.monotonic_ms() - began_ms == HOST_MS
+
+
+def test_a_session_that_was_opened_in_haste_has_the_whole_time_for_its_requests() -> None:
+    dialer, _, clock = front_and_others({"LOOKUP": found_at("pulsar://first:1"), "SUBSCRIBE": silent, "PING": silent})
+    began_ms = clock.monotonic_ms()
+    with pytest.raises(BrokerSilent):
+        EntryReader(dialer, TOPIC)
+    assert clock.monotonic_ms() - began_ms == REQUEST_MS
 
 
 def test_a_certificate_is_said_to_be_what_counts_and_a_token_never_shown() -> None:

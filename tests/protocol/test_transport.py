@@ -186,7 +186,7 @@ def test_plain_to_a_web_service_or_to_tls_says_what_it_found(answer: bytes, said
 
 def test_a_broker_that_accepts_and_says_nothing_is_given_up_in_time() -> None:
     with listening(drained) as address, pytest.raises(BrokerSilent, match="answer to CONNECT within 50 ms"):
-        Session(open_to(address), Authentication(), clock=SystemClock(), request_ms=50)
+        Session(open_to(address), Authentication(), clock=SystemClock(), connect_ms=50)
 
 
 def test_a_broker_that_never_stops_talking_nonsense_is_given_up_in_time() -> None:
@@ -198,4 +198,4 @@ def test_a_broker_that_never_stops_talking_nonsense_is_given_up_in_time() -> Non
             connection.sendall(unknown * 100)
 
     with listening(babble) as address, pytest.raises(BrokerSilent):
-        Session(open_to(address), Authentication(), clock=SystemClock(), request_ms=200)
+        Session(open_to(address), Authentication(), clock=SystemClock(), connect_ms=200)

@@ -96,7 +96,9 @@ def test_a_message_that_waits_for_a_lease_keeps_the_properties_it_came_with(
     assert hops.sent == [{**came, **command.envelope.properties()}]
 
 
-HOLE = HoleFound("a hole")
+KNOWN = Spot(Position(7, 3, -1), 0)
+HOLE = HoleFound("a hole", Position(7, 5, -1))
+OTHERS_WORK = HoleFound("a hole", KNOWN.position)
 VISIT = Visit(0)
 
 
@@ -169,10 +171,23 @@ def test_who_has_outgrown_its_queue_or_holds_what_is_old_begins_anew_and_that_is
 
 def test_a_hole_that_can_be_read_is_a_jump(monkeypatch: pytest.MonkeyPatch) -> None:
     it, told = partition(monkeypatch, [HOLE, None])
+    it._known = KNOWN
     it.run()
     assert it._known is None, "what it knows is older than what others have done"
     assert told.names == ["relay_position_jumped"]
     assert it.handle.counts.jumps == 1
+
+
+def test_what_another_relay_did_before_a_subscriptions_first_message_is_no_jump(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Two relays visit a slot in turn: each met the position that the other had left, 120 times a minute."""
+    it, told = partition(monkeypatch, [OTHERS_WORK, None])
+    it._known = KNOWN
+    it.visit(VISIT)
+    it.run_visit()
+    assert it._known is None
+    assert (told.names, it.handle.counts.jumps) == ([], 0)
 
 
 @pytest.mark.parametrize(

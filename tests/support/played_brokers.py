@@ -29,6 +29,15 @@ USUAL: Mapping[str, Answering] = {
 }
 
 
+UNREACHABLE: None = None
+"""In place of a broker's answers: nothing answers an attempt to connect."""
+
+
+def silent(_: Any) -> bytes:
+    """Answer nothing."""
+    return b""
+
+
 class PlayedTransport:
     """A connection to a simulated broker.
 
@@ -75,18 +84,22 @@ class PlayedBrokers:
     """A cluster of simulated brokers.
 
     Args:
-        answers: Unusual answers of each broker, by its address; ``LOOKUP`` has no usual answer.
+        answers: Unusual answers of each broker, by its address, or `UNREACHABLE`; ``LOOKUP`` has no usual answer.
     """
 
-    def __init__(self, clock: ManualClock, answers: Mapping[str, Mapping[str, Answering]]) -> None:
+    def __init__(self, clock: ManualClock, answers: Mapping[str, Mapping[str, Answering] | None]) -> None:
         self._clock = clock
-        self._answers = answers
+        self.answers = dict(answers)
         self.opened: list[PlayedTransport] = []
 
-    def open(self, address: Address) -> PlayedTransport:
-        if str(address) not in self._answers:
+    def open(self, address: Address, timeout_ms: int) -> PlayedTransport:
+        if str(address) not in self.answers:
             raise BrokerLost(address, "nobody is there")
-        self.opened.append(PlayedTransport(address, self._clock, self._answers[str(address)]))
+        answers = self.answers[str(address)]
+        if answers is None:
+            self._clock.advance(timeout_ms)
+            raise BrokerLost(address, "it did not answer in time")
+        self.opened.append(PlayedTransport(address, self._clock, answers))
         return self.opened[-1]
 
 

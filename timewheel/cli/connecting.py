@@ -13,7 +13,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
@@ -21,6 +21,7 @@ import typer
 from typer import Option
 
 from timewheel.cli.terminal import print_error
+from timewheel.core.clock import SystemClock
 from timewheel.core.errors import BadConnection, TimewheelError
 
 if TYPE_CHECKING:
@@ -208,14 +209,41 @@ def client_log() -> Iterator[Any]:
         os.close(writing)
 
 
+REPEAT_AFTER_MS = 60_000
+MAX_SHAPES = 1_000
+SHAPE = re.compile(r"\[[^]]*\]|\d+")
+"""Topics, addresses and numbers in a line, in which the lines of an outage differ."""
+
+
+class Repeats:
+    """Lets one of many like lines through, at most once a minute: an outage of 45 s has 2,700 of them."""
+
+    def __init__(self) -> None:
+        self._seen: dict[str, tuple[int, int]] = {}
+
+    def passed(self, text: str, now_ms: int) -> str | None:
+        """Return the line to log, with the number of lines like it that were left out before it; None: leave it out."""
+        shape = SHAPE.sub("#", text)
+        logged_ms, left_out = self._seen.get(shape, (now_ms - REPEAT_AFTER_MS, 0))
+        if now_ms - logged_ms < REPEAT_AFTER_MS:
+            self._seen[shape] = logged_ms, left_out + 1
+            return None
+        self._seen[shape] = now_ms, 0
+        if len(self._seen) > MAX_SHAPES:
+            del self._seen[next(iter(self._seen))]
+        return f"{text} ({left_out} more like it before)" if left_out else text
+
+
 def _forward(reading: int) -> None:
     logger = logging.getLogger("pulsar")
+    repeats, clock = Repeats(), SystemClock()
     with os.fdopen(reading, encoding="utf-8", errors="replace") as lines:
         for line in lines:
             if line == END.decode():
                 return
             level, text, place = read_line(line)
-            logger.log(level, "%s", text, extra={"place": place} if place else {})
+            if (passed := repeats.passed(text, clock.monotonic_ms())) is not None:
+                logger.log(level, "%s", passed, extra={"place": place} if place else {})
 
 
 def read_line(line: str) -> tuple[int, str, str]:
@@ -265,7 +293,8 @@ class Access:
         """What reads single entries by the brokers' own protocol."""
         from timewheel.shadow.stored_entries import StoredEntries
 
-        return StoredEntries(lambda topic: self.dialer(self.service_url_of(topic, admin()), connect_ms=LOOK_CONNECT_MS))
+        dialer = cache(partial(self.dialer, connect_ms=LOOK_CONNECT_MS))  # each remembers the host that answered
+        return StoredEntries(lambda topic: dialer(self.service_url_of(topic, admin())))
 
     def service_url_of(self, topic: str, admin: AdminClient | None = None) -> str:
         """Return the connection's service URL; if only an admin URL was given, the address of the topic's broker."""

@@ -11,7 +11,7 @@ from typing import Any
 
 import pulsar
 
-from timewheel.client.hooks import Alarms, Hooks
+from timewheel.client.hooks import LASTS_AFTER_MS, Alarms, Fault, Hooks
 from timewheel.client.native import uncounted_of
 from timewheel.client.positions import Position
 from timewheel.client.process import end_at_exit
@@ -43,6 +43,8 @@ client does not hide (broker-facts: cancellation-log)."""
 PROBE_TIMEOUT_MS = 5_000
 LAST_INDEX = (1 << 31) - 1  # index behind all messages of a batch
 RETRY_MS = 200
+NOT_READ_AFTER_MS = LASTS_AFTER_MS
+"""Each move of the log to another broker fails a few reads, and heals within a second."""
 REOPEN_AFTER = 5
 """Failures in a row after which the reader is opened anew; the client's own reader mostly recovers by itself."""
 FORGET_EVERY_MS = 60_000
@@ -77,6 +79,7 @@ class CancellationLog:
         self._passes_by = False
         self._loose = 0
         self._failures = 0
+        self._fault = Fault(clock, NOT_READ_AFTER_MS)
         self._forget_ms = 0
         self._is_many_reported = False
         self._thread: threading.Thread | None = None
@@ -150,7 +153,7 @@ class CancellationLog:
             try:
                 self._read_to_the_end()
             except Exception as error:  # noqa: BLE001 - the client has errors of its own; without this thread all hold
-                self._failed(error)
+                self._failed(error, asked_ms)
                 continue
             self._succeeded(question, asked_ms)
             self._keep_house()
@@ -233,9 +236,9 @@ class CancellationLog:
     def _unknown(self, error: str) -> None:
         self._alarms.raised(CancellationsUnknown(topic=self.topic, error=error))
 
-    def _failed(self, error: Exception) -> None:
+    def _failed(self, error: Exception, asked_ms: int) -> None:
         self._failures += 1
-        if self._failures == 1:
+        if self._fault.persists(asked_ms):
             self._hooks.emit(CancellationsNotRead(topic=self.topic, error=str(error) or repr(error)))
         if self._failures % REOPEN_AFTER == 0:
             self._close()
@@ -244,8 +247,8 @@ class CancellationLog:
                 self._clock.wait(self._changed, RETRY_MS)
 
     def _succeeded(self, question: int, asked_ms: int) -> None:
-        if self._failures:
-            self._failures = 0
+        self._failures = 0
+        if self._fault.ended() is not None:
             self._hooks.emit(CancellationsReadAgain(topic=self.topic))
         with self._lock:
             if not self._stopping:

@@ -1,4 +1,4 @@
-"""Dispatch of events to hooks: at once, at most once a minute, or after a while."""
+"""Dispatch of events to hooks: at once, at most once a minute, or once a fault lasts."""
 
 from __future__ import annotations
 
@@ -87,6 +87,46 @@ class Alarms:
         return alarm
 
 
+LASTS_AFTER_MS = 2_000
+"""Time after which a fault is an error: a topic that moves to another broker is back within a second."""
+
+
+class Fault:
+    """A fault that is reported only once it lasts, and then once; for a single thread at a time.
+
+    Args:
+        clock: For its duration.
+        after_ms: How long it must last.
+    """
+
+    def __init__(self, clock: Clock, after_ms: int = LASTS_AFTER_MS) -> None:
+        self._clock = clock
+        self._after_ms = after_ms
+        self._since_ms: int | None = None
+        self._is_reported = False
+
+    def persists(self, since_ms: int | None = None) -> bool:
+        """Record that the fault is there, since a monotonic time if it is known; True: it is to be reported now."""
+        now_ms = self._clock.monotonic_ms()
+        if self._since_ms is None:
+            self._since_ms = now_ms if since_ms is None else since_ms
+        if self._is_reported or now_ms - self._since_ms < self._after_ms:
+            return False
+        self._is_reported = True
+        return True
+
+    def ended(self) -> int | None:
+        """Record that all is well; return how long a reported fault lasted, in milliseconds, and None without one."""
+        since_ms, was_reported = self._since_ms, self._is_reported
+        self._since_ms, self._is_reported = None, False
+        return self._clock.monotonic_ms() - since_ms if was_reported and since_ms is not None else None
+
+    @property
+    def lasts(self) -> bool:
+        """True from its report to its end."""
+        return self._is_reported
+
+
 LOST_AFTER_MS = 5_000  # a dropped connection is usually back within a second
 
 
@@ -95,25 +135,13 @@ class ConnectionWatch:
 
     def __init__(self, topic: str, clock: Clock, hooks: Hooks) -> None:
         self._topic = topic
-        self._clock = clock
         self._hooks = hooks
-        self._since_ms: int | None = None
-        self._is_reported = False
+        self._away = Fault(clock, LOST_AFTER_MS)
 
     def inspect(self, *, is_connected: bool) -> None:
         """Take the client's present report."""
-        if is_connected:
-            if self._since_ms is not None:
-                self._back(self._since_ms)
-            return
-        now_ms = self._clock.monotonic_ms()
-        if self._since_ms is None:
-            self._since_ms = now_ms
-        elif not self._is_reported and now_ms - self._since_ms >= LOST_AFTER_MS:
-            self._is_reported = True
-            self._hooks.emit(ConnectionLost(topic=self._topic))
-
-    def _back(self, since_ms: int) -> None:
-        if self._is_reported:
-            self._hooks.emit(ConnectionBack(topic=self._topic, away_ms=self._clock.monotonic_ms() - since_ms))
-        self._since_ms, self._is_reported = None, False
+        if not is_connected:
+            if self._away.persists():
+                self._hooks.emit(ConnectionLost(topic=self._topic))
+        elif (away_ms := self._away.ended()) is not None:
+            self._hooks.emit(ConnectionBack(topic=self._topic, away_ms=away_ms))

@@ -4,11 +4,19 @@ from __future__ import annotations
 
 import ssl
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from timewheel.broker.protocol.commands import LookedUp
-from timewheel.broker.protocol.errors import BrokerLost, LookupFailed, shown_text
+from timewheel.broker.protocol.errors import (
+    BinaryProtocolError,
+    BrokerLost,
+    BrokerRefused,
+    BrokerSilent,
+    LookupFailed,
+    shown_text,
+)
 from timewheel.broker.protocol.session import (
+    CONNECT_MS,
     REQUEST_MS,
     Address,
     Authentication,
@@ -19,6 +27,8 @@ from timewheel.broker.protocol.session import (
 )
 from timewheel.core.clock import Clock, SystemClock
 from timewheel.core.errors import BadConnection
+
+_T = TypeVar("_T")
 
 MAX_REDIRECTS = 20
 """Limit of redirects between brokers for a topic, as in other clients; one redirect is usual."""
@@ -70,22 +80,31 @@ def next_step(service: ServiceUrl, topic: str, answer: LookedUp) -> Ask | Target
     return Target(service.addresses, str(addresses[0])) if answer.through_service else Target(addresses, None)
 
 
-CONNECT_MS = 10_000
-"""Time-out for connecting to an address, and again for TLS."""
+HOST_MS = 3_000
+"""Time-out of each step at a host of the service URL while another host is left: a frozen broker accepts connections,
+and its neighbours know the owner of a topic as well as it does.
+"""
+
+
+def _may_another_know(error: BinaryProtocolError) -> bool:
+    """Return whether another host may answer where this host did not."""
+    return isinstance(error, BrokerLost | BrokerSilent) or (isinstance(error, BrokerRefused) and error.is_passing)
 
 
 class Dialer:
-    """The configuration of a client of a cluster; opens connections on demand, and keeps none.
+    """The configuration of a client of a cluster; opens connections on demand, and keeps none. Safe to share between
+    threads.
 
     Args:
-        service_url: ``pulsar://`` or ``pulsar+ssl://``, and one or several hosts, which are tried in turn.
+        service_url: ``pulsar://`` or ``pulsar+ssl://``, and one or several hosts, which are tried in turn, from
+            the host that answered last.
         authentication: None: no credentials are sent.
         tls: Settings, or a function that returns the current settings, called at every connect: certificates are
             renewed. None: the system's authorities are trusted, and names are checked.
         clock: None: the system's clock.
-        connect_ms: See `CONNECT_MS`.
+        connect_ms: Time-out of each step of a connection.
         request_ms: Time-out of each answer.
-        open_transport: Connects to an address; None: through a socket.
+        open_transport: Connects to an address within a time-out; None: through a socket.
         url_hint: Where the service URL came from, and how to give another; an error without a connection ends with it.
         mistake_in: Returns the mistake in a URL, as `timewheel.client.port_probe.mistake_in`; None: no search.
 
@@ -102,13 +121,14 @@ class Dialer:
         clock: Clock | None = None,
         connect_ms: int = CONNECT_MS,
         request_ms: int = REQUEST_MS,
-        open_transport: Callable[[Address], Transport] | None = None,
+        open_transport: Callable[[Address, int], Transport] | None = None,
         url_hint: str = "",
         mistake_in: Callable[[str, str, int], str] | None = None,
     ) -> None:
         self._url_hint = url_hint
         self._mistake_in = mistake_in
         self._service = ServiceUrl.parse(service_url)
+        self._hosts = self._service.addresses
         self._authentication = authentication or Authentication()
         self._tls = (tls or ssl.create_default_context()) if self._service.is_tls else None
         self._clock = clock or SystemClock()
@@ -126,58 +146,83 @@ class Dialer:
         Raises:
             BinaryProtocolError: No session could be opened.
         """
-        step: Ask | Target = Ask(self._service.addresses, is_authoritative=False)
+        found = self._by_any_host(lambda host, limit_ms: self._find(host, topic, limit_ms, keep_payload=keep_payload))
+        if isinstance(found, Session):
+            return found
+        broker, (address, *_) = found.broker, found.addresses
+        if broker is None:
+            return self._connect(address, keep_payload=keep_payload)
+        return self._by_any_host(
+            lambda host, limit_ms: self._connect(host, limit_ms, broker=broker, keep_payload=keep_payload)
+        )
+
+    def _by_any_host(self, attempt: Callable[[Address, int], _T]) -> _T:
+        """Return the result of the first host whose attempt succeeds, within the given time-out of each step."""
+        hosts = self._hosts
+        for at, host in enumerate(hosts):
+            is_last = at == len(hosts) - 1
+            try:
+                result = attempt(host, REQUEST_MS if is_last else HOST_MS)
+            except BinaryProtocolError as error:
+                if is_last or not _may_another_know(error):
+                    raise self._explained(error, host) from error.__cause__
+            else:
+                self._hosts = hosts[at:] + hosts[:at]
+                return result
+        raise AssertionError("a service URL has at least one address")
+
+    def _find(self, host: Address, topic: str, limit_ms: int, *, keep_payload: bool) -> Session | Target:
+        """Return who serves a topic, by the answer of a host: a session, if it serves the topic itself."""
+        step: Ask | Target = Ask((host,), is_authoritative=False)
         asked = 0
         while isinstance(step, Ask):
             if asked > MAX_REDIRECTS:
                 reason = f"brokers sent the question on {asked} times, the limit is {MAX_REDIRECTS}"
                 raise LookupFailed(topic, f"{reason}; is a cluster's metadata in order?")
             asked += 1
-            session = self._connect(step.addresses, keep_payload=keep_payload)
+            session = self._connect(step.addresses[0], limit_ms, keep_payload=keep_payload)
             try:
-                found = session.look_up(topic, is_authoritative=step.is_authoritative)
+                found = session.look_up(
+                    topic, is_authoritative=step.is_authoritative, timeout_ms=min(limit_ms, self._request_ms)
+                )
                 step = next_step(self._service, topic, found)
-                is_here = isinstance(step, Target) and step.is_at(session.address)
+                if isinstance(step, Target) and step.is_at(session.address):
+                    return session
             except BaseException:
                 session.close()
                 raise
-            if is_here:
-                return session
             session.close()
-        return self._connect(step.addresses, broker=step.broker, keep_payload=keep_payload)
+        return step
 
     def _connect(
-        self, addresses: tuple[Address, ...], *, broker: str | None = None, keep_payload: bool = False
+        self, address: Address, limit_ms: int = REQUEST_MS, *, broker: str | None = None, keep_payload: bool = False
     ) -> Session:
-        lost: BrokerLost | None = None
-        for address in addresses:
-            try:
-                return Session(
-                    self._open_transport(address),
-                    self._authentication,
-                    clock=self._clock,
-                    broker=broker,
-                    keep_payload=keep_payload,
-                    request_ms=self._request_ms,
-                )
-            except BrokerLost as error:
-                lost = error
-        assert lost is not None, "a service URL has at least one address"
-        is_given = addresses == self._service.addresses
-        no_tls = isinstance(lost.__cause__, ssl.SSLError) and not isinstance(
-            lost.__cause__, ssl.SSLCertVerificationError
+        connect_ms = min(limit_ms, self._connect_ms)
+        return Session(
+            self._open_transport(address, connect_ms),
+            self._authentication,
+            clock=self._clock,
+            broker=broker,
+            keep_payload=keep_payload,
+            connect_ms=connect_ms,
+            request_ms=self._request_ms,
         )
-        if is_given and self._mistake_in is not None and (no_tls or not self._service.is_tls):
-            scheme = "pulsar+ssl" if self._service.is_tls else "pulsar"
-            if mistake := self._mistake_in(scheme, *addresses[-1]):
-                raise BrokerLost(lost.address, mistake, self._url_hint) from lost
-        # A refused certificate has a remedy of its own.
-        if self._url_hint and is_given and not isinstance(lost.__cause__, ssl.SSLError):
-            raise BrokerLost(
-                lost.address, lost.reason, f"is the service URL that of a broker? {self._url_hint}"
-            ) from lost
-        raise lost
 
-    def _open_socket(self, address: Address) -> Transport:
+    def _explained(self, error: BinaryProtocolError, host: Address) -> BinaryProtocolError:
+        """Return the error, with the mistake in the service URL if its host cannot be connected to."""
+        if not isinstance(error, BrokerLost) or error.address != str(host):
+            return error
+        is_certificate = isinstance(error.__cause__, ssl.SSLCertVerificationError)
+        no_tls = isinstance(error.__cause__, ssl.SSLError) and not is_certificate
+        if self._mistake_in is not None and (no_tls or not self._service.is_tls):
+            scheme = "pulsar+ssl" if self._service.is_tls else "pulsar"
+            if mistake := self._mistake_in(scheme, *host):
+                return BrokerLost(error.address, mistake, self._url_hint)
+        # A refused certificate has a remedy of its own.
+        if self._url_hint and not isinstance(error.__cause__, ssl.SSLError):
+            return BrokerLost(error.address, error.reason, f"is the service URL that of a broker? {self._url_hint}")
+        return error
+
+    def _open_socket(self, address: Address, timeout_ms: int) -> Transport:
         tls = self._tls() if callable(self._tls) else self._tls
-        return SocketTransport(address, tls=tls, timeout_ms=self._connect_ms)
+        return SocketTransport(address, tls=tls, timeout_ms=timeout_ms)

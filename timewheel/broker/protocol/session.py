@@ -174,6 +174,8 @@ def _remedy(error: Exception) -> str:
     return "connect again"
 
 
+CONNECT_MS = 10_000
+"""Time-out of each step of a connection: connecting, TLS, the broker's welcome. As in pulsar-client."""
 REQUEST_MS = 30_000
 """Time-out of an answer, as in pulsar-client. A broker that loads a large topic takes some seconds."""
 CALL_EVERY_MS = KEEP_ALIVE_MS
@@ -189,6 +191,7 @@ class Session:
         clock: For time-outs.
         broker: Address of the broker that the proxy at the other end shall connect to; None: no proxy.
         keep_payload: Whether entries keep their payloads.
+        connect_ms: Time-out of the broker's welcome.
         request_ms: Time-out of an answer.
 
     Attributes:
@@ -204,6 +207,7 @@ class Session:
         clock: Clock,
         broker: str | None = None,
         keep_payload: bool = False,
+        connect_ms: int = CONNECT_MS,
         request_ms: int = REQUEST_MS,
     ) -> None:
         self._transport = transport
@@ -215,25 +219,26 @@ class Session:
         self._aside: list[Event] = []
         self._failure: BinaryProtocolError | None = None
         try:
-            self.server = self._shake_hands(broker).server
+            self.server = self._shake_hands(broker, connect_ms).server
         except BaseException:
             self.close()
             raise
 
-    def _shake_hands(self, broker: str | None) -> Connected:
+    def _shake_hands(self, broker: str | None, timeout_ms: int) -> Connected:
         method, data = self._authentication.method, self._authentication.data()
         self.connection.connect(self._clock.monotonic_ms(), method=method, data=data, broker=broker)
-        deadline_ms = self._clock.monotonic_ms() + self._request_ms
+        deadline_ms = self._clock.monotonic_ms() + timeout_ms
         while True:
             for event in self._turn(deadline_ms):
                 if isinstance(event, Connected):
                     return event
             if self._clock.monotonic_ms() >= deadline_ms:
-                raise BrokerSilent("answer to CONNECT", self._request_ms)
+                raise BrokerSilent("answer to CONNECT", timeout_ms)
 
-    def look_up(self, topic: str, *, is_authoritative: bool) -> LookedUp:
+    def look_up(self, topic: str, *, is_authoritative: bool, timeout_ms: int) -> LookedUp:
         """Ask which broker serves a topic; BinaryProtocolError: no answer came, or an error."""
-        found = self.answer(self.connection.look_up(topic, is_authoritative=is_authoritative), topic=topic)
+        request_id = self.connection.look_up(topic, is_authoritative=is_authoritative)
+        found = self.answer(request_id, topic=topic, timeout_ms=timeout_ms)
         assert isinstance(found, LookedUp), "the connection has seen to that"
         return found
 
@@ -255,13 +260,16 @@ class Session:
         """Put events back: `events` returns them before newer events."""
         self._aside = events + self._aside
 
-    def answer(self, request_id: int, *, topic: str, consumer_id: int | None = None) -> Event:
+    def answer(
+        self, request_id: int, *, topic: str, consumer_id: int | None = None, timeout_ms: int | None = None
+    ) -> Event:
         """Wait for the answer to a request, or for the end of a consumer; other events are kept for `events`.
 
         Raises:
             BinaryProtocolError: No answer came, or an error.
         """
-        deadline_ms = self._clock.monotonic_ms() + self._request_ms
+        timeout_ms = self._request_ms if timeout_ms is None else timeout_ms
+        deadline_ms = self._clock.monotonic_ms() + timeout_ms
         events, self._aside = self._aside, []
         while True:
             for at, event in enumerate(events):
@@ -274,7 +282,7 @@ class Session:
                     return event
                 self._aside.append(event)
             if self._clock.monotonic_ms() >= deadline_ms:
-                raise BrokerSilent("answer", self._request_ms)
+                raise BrokerSilent("answer", timeout_ms)
             events = self._turn(deadline_ms)
 
     def flush(self) -> None:

@@ -259,7 +259,7 @@ class Status:
                 timers=summed(part.timers for part in parts),
                 by_stretch=_columns(parts, len(self.horizon.buckets)),
                 late_ms=max(_late_ms(part) for part in parts),
-                consumers=len({consumer.name for part in parts for consumer in part.consumers}),
+                consumers=connected(part.consumers for part in parts),
             )
             for topic, parts in found.items()
         )
@@ -293,6 +293,21 @@ class Status:
             for place in self.places
             if place.is_held and not place.consumers and _late_ms(place) > (0 if place.is_entrance else limit_ms)
         )
+
+
+def connected(parts: Iterable[Iterable[RelayHold]]) -> int:
+    """Return the number of consumers of a topic, by those of its partitions.
+
+    A consumer has the same name on all partitions, or none, and an address for each broker; without a name it is
+    counted on the partition with most of them.
+    """
+    names: set[str] = set()
+    unnamed = 0
+    for consumers in parts:
+        found = [consumer.name for consumer in consumers]
+        names.update(filter(None, found))
+        unnamed = max(unnamed, found.count(""))
+    return len(names) + unnamed
 
 
 def _relay_of(consumer: str) -> str:

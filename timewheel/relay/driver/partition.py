@@ -117,7 +117,7 @@ class Partition:
         if self._is_gone():
             self.handle.stop(0)
             return True
-        machine = self._machine()
+        machine, known = self._machine(), self._known
         session = Session(self.source, self._tools, self.handle, self._verdicts, machine, self._prefetch)
         is_known = True
         try:
@@ -125,8 +125,10 @@ class Partition:
             self._left = machine.left
         except HoleFound as hole:
             is_known = False
-            self.handle.counts.jumps += 1
-            self._tools.hooks.emit(RelayPositionJumped(topic=self.source.name, reason=str(hole)))
+            # Before this subscription's first message another relay was at work, as on a slot that it visits in turn.
+            if known is None or hole.after != known.position:
+                self.handle.counts.jumps += 1
+                self._tools.hooks.emit(RelayPositionJumped(topic=self.source.name, reason=str(hole)))
             return False
         except SessionFailed as failed:
             self._failed(str(failed))

@@ -286,8 +286,8 @@ class Session:
             case Examine(after=after, before=before):
                 found = self._dead_letter_writer.inspect(after, before)
                 return machine.found(found, self._clock.now_ms())
-            case Stop(reason=reason):
-                raise HoleFound(reason)
+            case Stop(reason=reason, after=after):
+                raise HoleFound(reason, after.position)
             case Refile():
                 try:
                     self._refile(command)

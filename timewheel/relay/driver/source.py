@@ -10,6 +10,7 @@ from enum import Enum, unique
 from typing import Any
 
 from timewheel.client.hooks import Alarms, Hooks
+from timewheel.client.positions import Position
 from timewheel.client.surface import ConsumerLike
 from timewheel.core.clock import Clock, wait_until
 from timewheel.core.durations import MINUTE_MS
@@ -30,7 +31,14 @@ class SessionFailed(Exception):
 class HoleFound(Exception):
     """A readable message between two positions was not delivered: begin anew, without the known positions
     (broker-facts: holes-in-positions).
+
+    Attributes:
+        after: The last position that was delivered.
     """
+
+    def __init__(self, reason: str, after: Position) -> None:
+        self.after = after
+        super().__init__(reason)
 
 
 @unique

@@ -1,0 +1,39 @@
+"""A shadow on a cluster goes on while a broker hangs that serves none of its topics."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+
+from tests.broker.due_topic import now_ms
+from tests.broker.shadow_stage import moved, shadow_plan, staged
+from timewheel.broker.protocol.dialing import Dialer
+from timewheel.testing import LocalCluster, eventually
+
+pytestmark = pytest.mark.short
+
+FROZEN, SERVING = "broker-1", "broker-2"
+DUE_AFTER_MS = 30_000
+MOVED_WITHIN_S = 20
+"""Less than the time-out of one request, in which nothing was moved."""
+
+
+def test_a_mover_moves_on_while_the_first_host_of_its_url_is_frozen(cluster: LocalCluster) -> None:
+    others = ",".join(cluster.service_url.removeprefix("pulsar://").split(",")[1:])
+    healthy = SimpleNamespace(service_url=f"pulsar://{others}", admin_url=cluster.admin_urls[SERVING])
+    with staged(healthy, shadow_plan()) as on:
+        on.dialer = Dialer(cluster.service_url)
+        for topic in on.admin.topics.list("public/default"):
+            cluster.move(topic, to=SERVING)
+        shadow = on.shadow()
+        consumer = on.plain_consumer()
+        on.send(range(5), due_ms=now_ms() + DUE_AFTER_MS)
+        eventually(lambda: moved(shadow) == 5, MOVED_WITHIN_S)
+
+        cluster.freeze(FROZEN)
+        for part in on.parts():
+            on.admin.topics.unload(part)
+        on.send(range(5, 50), due_ms=now_ms() + DUE_AFTER_MS)
+        eventually(lambda: moved(shadow) == 50, MOVED_WITHIN_S, message=str(shadow.shadow_status()))
+        eventually(lambda: len(consumer.handled) == 50, 2 * DUE_AFTER_MS / 1_000)
