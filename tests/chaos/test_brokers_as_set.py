@@ -60,7 +60,7 @@ OPERATION = re.compile(r'^pulsar_delayed_message_index_bucket_op_count\{.*state=
 def snapshots(admin_url: str) -> Counter[str]:
     """Count the snapshots that were created, loaded, merged and deleted since the last call, on all topics."""
     found: Counter[str] = Counter()
-    for line in httpx.get(f"{admin_url}/metrics/").raise_for_status().text.splitlines():
+    for line in httpx.get(f"{admin_url}/metrics/", timeout=60).raise_for_status().text.splitlines():
         if (match := OPERATION.match(line)) is not None:
             found[match[1]] += int(float(match[2]))
     return found
