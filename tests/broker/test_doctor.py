@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import os
+import random
 import re
 import shlex
 import subprocess
@@ -634,6 +635,7 @@ BROKEN = {
     "delayedDeliveryMaxDelayInMillis": "60000",
     "delayedDeliveryTickTimeMillis": "500",
     "delayedDeliveryTrackerFactoryClassName": "org.apache.pulsar.broker.delayed.BucketDelayedDeliveryTrackerFactory",
+    "delayedDeliveryMaxNumBuckets": "50",
     "managedLedgerMaxUnackedRangesToPersist": "400000",
     "managedLedgerMaxUnackedRangesToPersistInMetadataStore": "100000",
     "managedLedgerPersistIndividualAckAsLongArray": "false",
@@ -649,7 +651,7 @@ OF_BROKER = {
     "subscription-expiry",
     "delay-too-long",
     "tick-differs",
-    "tracker-untried",
+    "tracker-merges",
     "cursor-too-large",
     "cursor-fills-metadata-store",
     "endless-ledgers",
@@ -710,6 +712,61 @@ def test_a_broker_of_bad_settings_and_the_same_one_cured(connect: Connect) -> No
     assert cured & OF_BROKER == {
         "subscription-expiry", "delay-too-long", "tick-differs", "few-unacknowledged", "pauses-at-the-limit",
     }, "those whose cure is no line of broker.conf"  # fmt: skip
+
+
+MERGING = {
+    "delayedDeliveryTrackerFactoryClassName": BROKEN["delayedDeliveryTrackerFactoryClassName"],
+    "delayedDeliveryMinIndexCountPerBucket": "20",
+    "delayedDeliveryMaxNumBuckets": "4",
+    "delayedDeliveryMaxIndexesPerBucketSnapshotSegment": "10",
+    "delayedDeliveryMaxTimeStepPerBucketSnapshotSegmentSeconds": "2",
+    "managedLedgerMaxEntriesPerLedger": "30",  # a bucket is stored when the next ledger begins
+    "managedLedgerMinLedgerRolloverTimeMinutes": "0",
+}
+"""A broker that merges buckets all the time."""
+LONGEST_DELAY_S = 12
+MERGING_ROUNDS = 8
+
+
+@pytest.mark.proof
+@pytest.mark.timeout(600)
+def test_merged_buckets_leave_due_timers_and_the_doctor_names_them(connect: Connect) -> None:
+    with own_broker(MERGING) as broker, AdminClient(broker.admin_url) as admin:
+        setup = make(admin, connect(broker), scheme=Native(), partitions=8)
+        assert "tracker-merges" in setup.slugs()
+        consumers = [
+            setup.client.subscribe(
+                partition_topic(setup.due, number), "billing", consumer_type=pulsar.ConsumerType.Shared,
+                message_listener=lambda consumer, message: consumer.acknowledge(message),
+            )
+            for number in range(8)
+        ]  # fmt: skip
+        producers = [setup.client.create_producer(partition_topic(setup.due, number)) for number in range(8)]
+        choices = random.Random(1)
+        for _ in range(MERGING_ROUNDS):
+            for _ in range(50):
+                for producer in producers * 10:
+                    producer.send_async(b"", None, deliver_at=now_ms() + choices.randint(3_000, LONGEST_DELAY_S * 1000))
+                time.sleep(0.3)
+            time.sleep(LONGEST_DELAY_S + 5)
+            if "tracker-stands-still" in setup.slugs():
+                break
+        if not broker.version.startswith("4.0."):
+            assert "tracker-stands-still" not in setup.slugs()
+            return
+        found = [one for one in setup.verdict().findings if one.slug == "tracker-stands-still"]
+        assert found
+        for one in found:  # as its cure says
+            admin.topics.unload(one.subject)
+        eventually(lambda: "tracker-stands-still" not in setup.slugs(), SETTLE_S)
+        eventually(lambda: sum(topic_backlogs(setup)) == 0, SETTLE_S)
+        for consumer in consumers:
+            consumer.close()
+
+
+def topic_backlogs(setup: Setup) -> list[int]:
+    stats = setup.admin.topics.partitioned_stats(setup.due, precise_backlog=True)
+    return [part.subscriptions["billing"].backlog for part in stats.partitions.values()]
 
 
 @pytest.mark.short

@@ -238,6 +238,9 @@ def delayed(count: int, **more: int) -> Change:
     return stats(subscriptions={"billing": one})
 
 
+MERGING = settings(delayedDeliveryTrackerFactoryClassName=BUCKET, delayedDeliveryMaxNumBuckets="50")
+
+
 def head(after_release_ms: int) -> Change:
     return part(TIER, head=Head(timer_id="bill-7", due_ms=NOW_MS + 3_600_000, release_ms=NOW_MS - after_release_ms))
 
@@ -294,7 +297,9 @@ CASES: list[tuple[str, Change]] = [
     ("delays-off", own(DELAYED_DELIVERY, DelayedDelivery(active=False))),
     ("delay-too-long", own(DELAYED_DELIVERY, DelayedDelivery(active=True, max_delay_ms=60_000))),
     ("tick-differs", settings(delayedDeliveryTickTimeMillis="250")),
-    ("tracker-untried", settings(delayedDeliveryTrackerFactoryClassName=BUCKET)),
+    ("tracker-merges", MERGING),
+    ("tracker-stands-still", delayed(-3)),
+    ("tracker-stands-still", all_of(MERGING, delayed(0, backlog=10))),
     ("early-for-others", planned(readers="any")),
     ("detection-of-fixed-delays", all_of(planned(readers="any"), LOOKAHEAD)),
     (

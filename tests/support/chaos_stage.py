@@ -67,6 +67,7 @@ class Stage:
         self.admin = self._stack.enter_context(AdminClient(self.broker.admin_url, retry_for_s=60))
         ensure(self.admin, self.plan, now_ms=now_ms())
         save_plan(self.plan, self.plan_file)
+        self._keep_rolling()
         return self
 
     def new_client(self, timeout_s: int = 60) -> Any:
@@ -115,11 +116,12 @@ class Stage:
         ensure(self.admin, plan, now_ms=now_ms(), create_namespaces=True, ignore_former_topics=True)
         save_plan(plan, self.plan_file)
         self.plan = plan
-        if isinstance(plan.scheme, Calendar):
-            self._keep_rolling()
+        self._keep_rolling()
 
     def _keep_rolling(self) -> None:
         """Make a calendar's topics ahead while the stage lasts: a relay waits for missing topics."""
+        if not isinstance(self.plan.scheme, Calendar):
+            return
         roller = OwnedProcess(log=self._folder / "roller.log")
         self._stack.callback(roller.close)
         command = ["-m", "timewheel", "topics", "roll", str(self.plan_file), "--watch"]

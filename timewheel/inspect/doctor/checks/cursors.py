@@ -170,10 +170,14 @@ STARVED = warning_kind(slug="due-topic-starves", do="Switch the detection of fix
     why="With this many delayed messages in order the broker may stop reading, and messages due now wait behind them.")
 STARVES_OTHERS = note_kind(slug="detection-of-fixed-delays", do="Switch the detection of fixed delays off.",
     why="With this many delayed messages in order the broker stops reading, and this plan never mixes their order.")
-TRACKER_UNTRIED = note_kind(slug="tracker-untried", do="Measure with this tracker first.",
-    why="timewheel's figures of memory, and of silence after an unload, were measured with the tracker in memory.")
+TRACKER_MERGES = warning_kind(slug="tracker-merges", do="Switch the merging of buckets off.",
+    why="While it merges buckets, this tracker can count messages twice, and then leaves as many of the last ones due.")
+TRACKER_STANDS_STILL = error_kind(slug="tracker-stands-still",
+    do="Unload the topic: the tracker counts anew. Then switch the merging of buckets off.",
+    why="The tracker counts fewer delayed messages than it holds, and delivers none while its count is 0 or less.")
 # fmt: on
-IN_MEMORY = "InMemoryDelayedDeliveryTrackerFactory"
+IN_BUCKETS = "BucketDelayedDeliveryTrackerFactory"
+MAX_BUCKETS = "delayedDeliveryMaxNumBuckets"
 NEAR_SHARE = 0.5
 """Fraction of the lookahead: twice as many messages may wait before the doctor runs again."""
 
@@ -215,17 +219,32 @@ def _command(seen: Seen, topic: SeenTopic, found: DelayedDelivery) -> str:
     return set_delayed_delivery(topic.name, found)
 
 
-@check(TRACKER_UNTRIED, EARLY_FOR_OTHERS, needs={Source.SETTINGS}, of_any_topic=True)
-def _tracker(seen: Seen) -> Iterator[Finding]:
-    kind = (seen.settings or {}).get("delayedDeliveryTrackerFactoryClassName", IN_MEMORY).rpartition(".")[2]
-    if kind != IN_MEMORY and any(topic.by_broker for topic in seen.topics):
-        yield TRACKER_UNTRIED.at(
-            "the broker",
-            read=f"delayedDeliveryTrackerFactoryClassName is {kind}",
-            cure=broker_command(
-                seen, "delayedDeliveryTrackerFactoryClassName", f"org.apache.pulsar.broker.delayed.{IN_MEMORY}"
-            ),
-        )
+def _merged_buckets(seen: Seen) -> int:
+    """Return the number of buckets above which the tracker merges them; 0: it never does (broker-facts:
+    merged-buckets).
+    """
+    kind = (seen.settings or {}).get("delayedDeliveryTrackerFactoryClassName", "").rpartition(".")[2]
+    return max(number(seen.settings, MAX_BUCKETS, -1), 0) if kind == IN_BUCKETS else 0
+
+
+@check(TRACKER_MERGES, TRACKER_STANDS_STILL, needs={Source.SETTINGS, Source.TOPICS}, of_any_topic=True)
+def _merges(seen: Seen) -> Iterator[Finding]:
+    topics = [topic for topic in seen.topics if topic.by_broker]
+    merged = _merged_buckets(seen)
+    if merged and topics:
+        read = f"delayedDeliveryTrackerFactoryClassName is {IN_BUCKETS}, and {MAX_BUCKETS} is {merged}"
+        yield TRACKER_MERGES.at("the broker", read=read, cure=broker_command(seen, MAX_BUCKETS, -1))
+    for topic in topics:
+        for part, name, one in topic.subscriptions():
+            waiting = one.backlog - one.unacked
+            if one.delayed < 0 or (merged and not one.delayed and waiting > 0 and one.is_consumed):
+                read = f"{name} counts {one.delayed} delayed messages, while {counted(waiting, 'message')} wait"
+                cure = pulsar_admin("topics", "unload", part.name)
+                yield TRACKER_STANDS_STILL.at(part.name, read=read, cure=cure)
+
+
+@check(EARLY_FOR_OTHERS, needs={Source.SETTINGS}, of_any_topic=True)
+def _early(seen: Seen) -> Iterator[Finding]:
     if seen.plan is None or seen.plan.readers != "any":
         return
     if not is_on(seen.settings, "isDelayedDeliveryDeliverAtTimeStrict", default=seen.settings is None):
@@ -261,4 +280,4 @@ def _fills(topic: SeenTopic) -> bool:
     return topic.by_broker and (topic.spec is None or topic.spec.is_consumed)
 
 
-DELAYS = (_delays, _tracker, _starved)
+DELAYS = (_delays, _merges, _early, _starved)
