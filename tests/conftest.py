@@ -63,6 +63,7 @@ INBOX = "inbox"
 LANES = {
     "tests/docs/test_handle_once.py": INBOX,
     "tests/broker/test_local_cluster.py": CLUSTER,
+    "tests/broker/test_relay_outage.py": CLUSTER,
     "tests/broker/test_plan_check.py": PLANNER,
     "tests/broker/test_planner_gaps.py": PLANNER,
     "tests/broker/test_plan_of_planner.py": PLANNER,
