@@ -6,7 +6,7 @@ import pytest
 
 from tests.support.manual_clock import ManualClock
 from timewheel.client.hooks import LOST_AFTER_MS
-from timewheel.client.reopening import Reopening, Trial
+from timewheel.client.reopening import ATTEMPT_MS, Reopening, Trial
 
 
 class Link:
@@ -21,7 +21,7 @@ class Link:
 
 
 class World:
-    """Three connections of a session, and the trials that it begins."""
+    """Three connections of a session, and the trial of each attempt."""
 
     def __init__(self) -> None:
         self.clock = ManualClock()
@@ -60,29 +60,17 @@ def test_connections_that_are_away_in_turns_are_not_one_that_stays_away(world: W
 
 
 @pytest.mark.parametrize("lost", [0, 1, 2])
-def test_a_lost_one_is_opened_anew_as_soon_as_a_broker_serves_it_and_not_before(world: World, lost: int) -> None:
+def test_a_lost_one_is_opened_anew_once_an_attempt_shows_that_a_broker_serves_it(world: World, lost: int) -> None:
     world.links[lost].connected = False
     world.after(0)
-    assert world.after(LOST_AFTER_MS) is None
-    (trial,) = world.trials
-    assert trial.topic == world.links[lost].topic
-    for _ in range(10):
-        assert world.after(1_000) is None, "what it has received, and sends to others, go on"
-    assert world.trials == [trial]
-    trial.is_served = True
-    assert world.after(0) == trial.topic
-
-
-def test_a_trial_that_failed_is_repeated_until_the_outage_is_over(world: World) -> None:
-    world.links[1].connected = False
-    world.after(0)
     for count in range(1, 5):
-        assert world.after(LOST_AFTER_MS) is None
+        assert world.after(LOST_AFTER_MS) is None, "what it has received, and sends to others, go on"
         assert len(world.trials) == count
-        world.trials[-1].is_served = False
-    world.after(0)
-    world.trials[-1].is_served = True
-    assert world.after(0) == "due"
+        assert world.after(ATTEMPT_MS - 1) is None
+        assert len(world.trials) == count, "too soon for another attempt"
+    (trial,) = set(world.trials)
+    trial.is_served = True
+    assert world.after(0) == trial.topic == world.links[lost].topic
 
 
 def test_a_trial_of_a_connection_that_came_back_is_forgotten(world: World) -> None:

@@ -221,9 +221,9 @@ def flush_soon(producer: Any) -> None:
 
 
 def try_opening(client: Any, trial: Trial) -> None:
-    """Open a producer on a trial's topic and close it; the trial gets the answer on the client's thread.
+    """Open a producer on a trial's topic and close it; the trial learns on the client's thread if a broker serves it.
 
-    Waits for neither. With a client without such a call, the answer is that a broker serves the topic.
+    Waits for neither. For a client without such a call, a broker always serves it.
     """
     inner = getattr(client, "_client", None)
     if not isinstance(inner, _pulsar.Client):
@@ -233,7 +233,7 @@ def try_opening(client: Any, trial: Trial) -> None:
     def on_opened(result: Any, producer: Any) -> None:
         if result.value == 0:
             producer.close_async(_unheard)
-        trial.is_served = is_served(result)
+        trial.is_served |= is_served(result)
 
     inner.create_producer_async(trial.topic, _pulsar.ProducerConfiguration(), on_opened)
 

@@ -15,6 +15,8 @@ from timewheel.core.clock import Clock
 
 INSPECT_MS = 1_000
 """Interval at which connections are inspected."""
+ATTEMPT_MS = 3_000
+"""Interval of attempts, which overlap: the first attempts of the client follow in quick succession."""
 
 
 class Connection(Protocol):
@@ -24,12 +26,13 @@ class Connection(Protocol):
 
 
 class Trial:
-    """A trial opening of a topic."""
+    """Attempts to open a topic, each with the client's own repetitions, whose pauses double."""
 
     def __init__(self, topic: str) -> None:
         self.topic = topic
-        self.is_served: bool | None = None
-        """True if a broker serves the topic; None until the answer, which another thread writes."""
+        self.next_ms = 0
+        self.is_served = False
+        """True once a broker serves the topic: written by another thread."""
 
 
 class Reopening:
@@ -37,12 +40,12 @@ class Reopening:
 
     Args:
         clock: Source of time.
-        begin: Begins a trial opening, and returns at once (`timewheel.client.native.try_opening`).
+        attempt: Begins an attempt of a trial, and returns at once (`timewheel.client.native.try_opening`).
     """
 
-    def __init__(self, clock: Clock, begin: Callable[[Trial], None]) -> None:
+    def __init__(self, clock: Clock, attempt: Callable[[Trial], None]) -> None:
         self._clock = clock
-        self._begin = begin
+        self._attempt = attempt
         self._away_since_ms: dict[Connection, int] = {}
         self._trial: Trial | None = None
 
@@ -58,11 +61,14 @@ class Reopening:
         away = {one: topic for topic, one in connections if not one.is_connected()}
         self._away_since_ms = {one: since_ms.get(one, now_ms) for one in away}
         lost = [topic for one, topic in away.items() if now_ms - self._away_since_ms[one] >= LOST_AFTER_MS]
+        if self._trial is None or self._trial.topic not in lost:
+            self._trial = Trial(lost[0]) if lost else None
         trial = self._trial
-        if trial is not None and trial.topic in lost and trial.is_served is not False:
-            return trial.topic if trial.is_served else None
-        self._trial = None
-        if lost:
-            self._trial = Trial(lost[0])
-            self._begin(self._trial)
+        if trial is None:
+            return None
+        if trial.is_served:
+            return trial.topic
+        if now_ms >= trial.next_ms:
+            trial.next_ms = now_ms + ATTEMPT_MS
+            self._attempt(trial)
         return None
