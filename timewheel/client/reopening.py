@@ -1,7 +1,7 @@
 """Decides when a consumer or producer that lost its connection is closed, and another opened in its place.
 
-The client reconnects by itself, but doubles its pauses (broker-facts: pauses-that-double). Another opening gains nothing
-while no broker serves the topic: until then, received messages go on, and so do sends to other topics.
+The client reconnects by itself, but doubles its pauses (broker-facts: pauses-that-double). Another opening gains
+nothing while no broker serves the topic: until then, received messages go on, and so do sends to other topics.
 """
 
 from __future__ import annotations
