@@ -62,7 +62,14 @@ INBOX = "inbox"
 """The folder, and the lane of all tests that share its Redis and its PostgreSQL."""
 LANES = {
     "tests/docs/test_handle_once.py": INBOX,
-    **dict.fromkeys(("tests/broker/test_local_cluster.py", "tests/broker/test_shadow_on_cluster.py"), CLUSTER),
+    **dict.fromkeys(
+        (
+            "tests/broker/test_local_cluster.py",
+            "tests/broker/test_relay_outage.py",
+            "tests/broker/test_shadow_on_cluster.py",
+        ),
+        CLUSTER,
+    ),
     "tests/broker/test_plan_check.py": PLANNER,
     "tests/broker/test_planner_gaps.py": PLANNER,
     "tests/broker/test_plan_of_planner.py": PLANNER,

@@ -456,7 +456,9 @@ class RelaySessionFailed(Event):
 
 @_event("warning", "See the broker, the network, and the token (`token_expired`). Nothing is lost.")
 class ConnectionLost(Event):
-    """A consumer or relay has had no connection for 5 s, and is not ready. The client goes on trying."""
+    """A consumer or relay has had no connection for 5 s, and is not ready. The client goes on trying; a relay opens
+    another connection as soon as a broker serves the topic.
+    """
 
     topic: str
 

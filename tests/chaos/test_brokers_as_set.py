@@ -51,6 +51,7 @@ SCHEMES: Mapping[str, Scheme] = {
 }
 TRAFFIC = Traffic(burst=15, every_s=0.5, shortest_ms=5_000, longest_ms=20_000)
 GUARD_MS = 3_000
+ROUNDS = 8
 LEAST_IN_FLIGHT = 200
 TIMEOUT_S = 120.0
 AFTER_FAULT_S = 6.0
@@ -68,9 +69,8 @@ def snapshots(admin_url: str) -> Counter[str]:
 
 @pytest.mark.proof
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("rounds", [pytest.param(1, id="short"), pytest.param(8, id="long")])
 def test_every_scheme_keeps_its_promises_on_a_broker_with_buckets_quotas_and_retention(
-    make_local_pulsar: MakeLocalPulsar, stage: MakeStage, rounds: int
+    make_local_pulsar: MakeLocalPulsar, stage: MakeStage
 ) -> None:
     broker = make_local_pulsar(config={**QUICK_TAKEOVER, **AS_SET})
     stages = {
@@ -92,7 +92,7 @@ def test_every_scheme_keeps_its_promises_on_a_broker_with_buckets_quotas_and_ret
         play.calm(lambda play=play: play.in_flight >= LEAST_IN_FLIGHT, TIMEOUT_S, name)  # type: ignore[misc]
     go_on(AFTER_FAULT_S)
     done = snapshots(broker.admin_url)
-    for _ in range(rounds):
+    for _ in range(ROUNDS):
         unload_all_namespaces(broker.admin_url)
         go_on(AFTER_FAULT_S)
         broker.kill()
@@ -110,6 +110,6 @@ def test_every_scheme_keeps_its_promises_on_a_broker_with_buckets_quotas_and_ret
         )
         on.say(f"{name}: {totals}")
         assert (totals.lost, totals.duplicated, totals.unexpected) == (0, 0, 0), (totals, on.backlogs())
-        figures = {"faults": 2 * rounds, "timers": totals.acknowledged, "lost": 0, "handled twice": 0, "early": 0}
+        figures = {"faults": 2 * ROUNDS, "timers": totals.acknowledged, "lost": 0, "handled twice": 0, "early": 0}
         on.evidence(f"a broker with buckets, quotas and retention: {name}", figures)
     assert min(done[kind] for kind in ("create", "load", "delete")) > 0, done

@@ -12,6 +12,7 @@ from tests.relay.relay_world import PLAN, ROUTER, SOURCE_PARTITION, START_MS
 from tests.support.client_messages import client_message
 from tests.support.manual_clock import LeapingClock, ManualClock
 from timewheel.broker.protocol.wire import number_field
+from timewheel.client.hooks import ConnectionWatch
 from timewheel.client.positions import Position
 from timewheel.core.early_delivery import OutOfOrder
 from timewheel.core.envelope import Envelope
@@ -62,6 +63,9 @@ class Hops:
     def is_new(self, _producer: Any, _number: int) -> bool:
         return True
 
+    def connections(self) -> list[tuple[str, Any]]:
+        return []
+
 
 @pytest.mark.parametrize("in_group", [False, True])
 def test_a_message_that_waits_for_a_lease_keeps_the_properties_it_came_with(
@@ -78,11 +82,13 @@ def test_a_message_that_waits_for_a_lease_keeps_the_properties_it_came_with(
         head_release_ms=None,
     )
     tools: Any = SimpleNamespace(
-        router=ROUTER, clock=ManualClock(), hooks=SimpleNamespace(emit=lambda _event: None), relay_id="r"
+        router=ROUTER, clock=ManualClock(), hooks=SimpleNamespace(emit=lambda _event: None), relay_id="r", client=None
     )
+    watch = ConnectionWatch(SOURCE_PARTITION.name, tools.clock, tools.hooks)
     session = sessions.Session(
-        SOURCE_PARTITION, tools, Handle(tools.clock), Verdicts(), machine, Prefetch(Memory(), by_broker=False)
+        SOURCE_PARTITION, tools, Handle(tools.clock), Verdicts(), watch, machine, Prefetch(Memory(), by_broker=False)
     )
+    session._consumer = SimpleNamespace(is_connected=lambda: True)
     came = {**ENVELOPE.properties(), "tenant": "acme"}
     session._message, session._properties = client_message(), dict(came)
     command = Forward(0, PLAN.due_topic, 0, 7, ENVELOPE.hopped(START_MS + 30_000), in_group)

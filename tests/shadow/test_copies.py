@@ -61,6 +61,12 @@ class Client:
 
     def flush(self) -> None: ...
 
+    def topic(self) -> str:
+        return "journal"
+
+    def is_connected(self) -> bool:
+        return True
+
 
 def copies_of(client: Client, stays: Stays | None = None) -> tuple[Copies, MoveCounts]:
     clock, counts, stays = ManualClock(NOW_MS), MoveCounts(), {} if stays is None else stays

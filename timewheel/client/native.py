@@ -6,6 +6,7 @@
 - The size of a payload: the client's own calls copy it first.
 - The number of messages of an entry: only the serialized message id contains it.
 - Sending a batch now without waiting for its outcome: the client's own `Producer.flush` waits for it.
+- Opening a producer without waiting for it: a wait of a relay's thread would delay hops to other topics.
 - Sending a message without a callback: each callback takes the interpreter's lock on the client's thread, which costs a
   relay a quarter of its speed where one callback for a thousand messages is enough.
 
@@ -23,6 +24,8 @@ import _pulsar
 import pulsar
 
 from timewheel.client.positions import Position
+from timewheel.client.reopening import Trial
+from timewheel.client.results import is_served
 from timewheel.client.surface import SendCallback
 
 _BYTES = 2  # wire type of protobuf fields of bytes; a message id has these and numbers
@@ -215,6 +218,24 @@ def flush_soon(producer: Any) -> None:
         producer.flush()
     else:
         flush_async(_unheard)
+
+
+def try_opening(client: Any, trial: Trial) -> None:
+    """Open a producer on a trial's topic and close it; the trial learns on the client's thread if a broker serves it.
+
+    Waits for neither. For a client without such a call, a broker always serves it.
+    """
+    inner: Any = getattr(client, "_client", None)
+    if not hasattr(inner, "create_producer_async"):
+        trial.is_served = True
+        return
+
+    def on_opened(result: Any, producer: Any) -> None:
+        if result.value == 0:
+            producer.close_async(_unheard)
+        trial.is_served |= is_served(result)
+
+    inner.create_producer_async(trial.topic, _pulsar.ProducerConfiguration(), on_opened)
 
 
 def _unheard(*_: Any) -> None:

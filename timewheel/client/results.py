@@ -58,6 +58,26 @@ _REFUSED_BY_CLIENT = frozenset(
     }
 )
 
+_UNSERVED = frozenset(
+    {
+        "AlreadyClosed",
+        "BrokerMetadataError",
+        "BrokerPersistenceError",
+        "ConnectError",
+        "LookupError",
+        "NotConnected",
+        "ServiceUnitNotReady",
+        "Timeout",
+        "TooManyLookupRequestException",
+        "UnknownError",
+    }
+)
+
+
+def is_served(result: Any) -> bool:
+    """Return whether a result of opening a topic is the answer of a broker that serves it, which may be a refusal."""
+    return result.name not in _UNSERVED
+
 
 def is_of_message(name: str) -> bool:
     """Return whether a result, by its name, refuses this message alone, for ever: other messages may succeed."""

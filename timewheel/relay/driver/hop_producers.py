@@ -19,8 +19,9 @@ from typing import Any, Final, Literal, NamedTuple, Self
 
 import pulsar
 
-from timewheel.client.native import NO_SCHEMA, carry, flush_soon
+from timewheel.client.native import NO_SCHEMA, carry, flush_soon, try_opening
 from timewheel.client.positions import Position
+from timewheel.client.reopening import INSPECT_MS, Connection, Reopening
 from timewheel.client.results import SEEN_BEFORE, Outcome, is_of_message, outcome_of_error
 from timewheel.client.schemas import Schemas
 from timewheel.client.surface import own_numbers
@@ -28,7 +29,7 @@ from timewheel.core.clock import Clock
 from timewheel.core.grouping import GROUP_BYTES, GROUP_MESSAGES
 from timewheel.core.names import Names, partition_topic
 from timewheel.events import RelayNumbersUsedUp
-from timewheel.relay.driver.source import Handle, HeldNames, Source, Tools
+from timewheel.relay.driver.source import Handle, HeldNames, SessionFailed, Source, Tools
 from timewheel.relay.machine.interface import NEVER
 from timewheel.relay.machine.order import highest_number, sequence_id
 
@@ -194,6 +195,10 @@ class HopProducers:
         producer = self._producers.get(key)
         return self._open(key, destination) if producer is None else producer
 
+    def connections(self) -> list[tuple[str, Any]]:
+        """Return all open producers, each with its topic."""
+        return [(producer.topic(), producer) for producer in (*self._producers.values(), *self._leases.values())]
+
     def give_back(self) -> None:
         """Close all producers, so that another relay can have their names; all sends have been confirmed."""
         producers, self._producers, self._marks = [*self._producers.values(), *self._leases.values()], {}, {}
@@ -271,6 +276,42 @@ def _close(producer: Any) -> None:
     # Already closed by a broken connection or with the client: its name is free either way.
     with suppress(pulsar.PulsarException):
         producer.close()
+
+
+HEARTBEAT_MS = 5_000
+"""The longest wait, so that a jump of the clock is noticed and the thread is known to live. Where hundreds of
+partitions hold a head, waking up is most of the cost of a relay at rest.
+"""
+
+
+class Connections:
+    """The connections of a session: its producers, and those that `inspect` is given; for a single thread."""
+
+    def __init__(self, client: Any, hops: HopProducers, handle: Handle, clock: Clock) -> None:
+        self._hops = hops
+        self._handle = handle
+        self._reopening = Reopening(clock, partial(try_opening, client))
+        self.inspect_at_ms = 0
+        """Monotonic time of the next inspection."""
+
+    @property
+    def patience_ms(self) -> int:
+        """The longest wait until the next inspection."""
+        return INSPECT_MS if self._reopening.is_waiting else HEARTBEAT_MS
+
+    def inspect(self, now_ms: int, *more: tuple[str, Connection]) -> None:
+        """Inspect all connections, if it is time; SessionFailed: the next session gets a lost connection back sooner.
+
+        Args:
+            now_ms: Monotonic time.
+            more: Further connections, each with its topic.
+        """
+        if now_ms < self.inspect_at_ms or self._handle.stopping:
+            return
+        self.inspect_at_ms = now_ms + INSPECT_MS
+        topic = self._reopening.inspect([*more, *self._hops.connections()])
+        if topic is not None:
+            raise SessionFailed(f"the connection to {topic} was lost, and a broker serves it again")
 
 
 class Member(NamedTuple):
@@ -357,12 +398,6 @@ class HopBatches:
             carry(producer, member.message, None, member.properties, sequence_id=end)
         carry(producer, last.message, partial(self._on_sent, group), last.properties, sequence_id=end)
         flush_soon(producer)
-
-
-HEARTBEAT_MS = 5_000
-"""The longest wait, so that a jump of the clock is noticed and the thread is known to live. Where hundreds of
-partitions hold a head, waking up is most of the cost of a relay at rest.
-"""
 
 
 class Confirmations:

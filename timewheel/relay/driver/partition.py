@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pulsar
 
+from timewheel.client.hooks import ConnectionWatch
 from timewheel.client.native import first_chunk_of
 from timewheel.client.positions import Position
 from timewheel.core.clock import wait_until
@@ -60,7 +61,7 @@ class Visiting:
 
 
 RETRY_FIRST_MS = 100
-RETRY_LONGEST_MS = 10_000
+RETRY_LONGEST_MS = 5_000
 """The longest pause before a refusing destination is tried again; the relay's window for it protects its tiers."""
 BROKER_HELD_WINDOW = 1_000
 """Each message under way there is acknowledged individually, and may be a gap until then."""
@@ -79,6 +80,7 @@ class Partition:
         self._confirmed_behind: Mapping[Position, Outcome] = {}
         self._beginning = Beginning()
         self._verdicts = Verdicts()
+        self._watch = ConnectionWatch(source.name, tools.clock, tools.hooks)
         self._arrivals = Arrivals(source.step.stay_ms, tools.router.plan.skew_ms)
         self._prefetch = Prefetch(tools.memory, by_broker=source.holding.by_broker)
         self._visiting = Visiting()
@@ -118,7 +120,7 @@ class Partition:
             self.handle.stop(0)
             return True
         machine, known = self._machine(), self._known
-        session = Session(self.source, self._tools, self.handle, self._verdicts, machine, self._prefetch)
+        session = Session(self.source, self._tools, self.handle, self._verdicts, self._watch, machine, self._prefetch)
         is_known = True
         try:
             session.run()

@@ -34,7 +34,15 @@ from timewheel.core.plan import Plan
 from timewheel.core.steps import hop_bound
 from timewheel.events import RelayBatchSplit, RelayHopsBeyondPlan, RelayWaitsForLease
 from timewheel.relay.driver.dead_letter_writer import DeadLetterWriter, Verdicts, refusal
-from timewheel.relay.driver.hop_producers import Confirmations, HopBatch, HopBatches, HopProducers, LeaseHeld, Member
+from timewheel.relay.driver.hop_producers import (
+    Confirmations,
+    Connections,
+    HopBatch,
+    HopBatches,
+    HopProducers,
+    LeaseHeld,
+    Member,
+)
 from timewheel.relay.driver.source import (
     Handle,
     HoleFound,
@@ -183,7 +191,14 @@ class Session:
     """
 
     def __init__(
-        self, source: Source, tools: Tools, handle: Handle, verdicts: Verdicts, machine: Machine, prefetch: Prefetch
+        self,
+        source: Source,
+        tools: Tools,
+        handle: Handle,
+        verdicts: Verdicts,
+        watch: ConnectionWatch,
+        machine: Machine,
+        prefetch: Prefetch,
     ) -> None:
         self._source = source
         self._tools = tools
@@ -192,7 +207,8 @@ class Session:
         self._machine = machine
         self._hops = HopProducers.of(source, tools, handle.held_names, lambda: self.position, self._last)
         self._hop_bound = hop_bound(tools.router.plan)
-        self._watch = ConnectionWatch(source.name, tools.clock, tools.hooks)
+        self._watch = watch
+        self._connections = Connections(tools.client, self._hops, handle, tools.clock)
         self._confirmations = Confirmations(handle, tools.clock)
         self._groups = HopBatches(self._hops, self._confirmations.on_group)
         self._dead_letter_writer = DeadLetterWriter(source, tools, self._hops, self._confirmations, verdicts, handle)
@@ -217,6 +233,7 @@ class Session:
         """
         try:
             self._consumer = self._handle.consumer = self._subscribe()
+            self._watch.inspect(is_connected=True)
             self._handle.state = PartitionState.RUNNING
             self._loop()
         except Exception as error:
@@ -280,6 +297,7 @@ class Session:
                 self._see_end()  # the wait goes on, if the head is still held
             case Wait(timeout_ms=timeout_ms, wake_at=wake_at):
                 stops = machine.state is State.DRAINING
+                timeout_ms = min(timeout_ms, self._connections.patience_ms)
                 self._confirmations.wait(timeout_ms, wake_at=wake_at, also_while_stopping=stops)
             case AskLast():
                 return self._ask_last()
@@ -370,6 +388,8 @@ class Session:
             return self._machine.nothing_came(self._clock.now_ms())
         now_ms = self._clock.now_ms()
         handle.beat()
+        if handle.heartbeat_ms >= self._connections.inspect_at_ms:
+            self._show()  # a steady stream leaves no other occasion
         message_id = message.message_id()
         self.position = position = Position.of(message_id)
         self._message = message
@@ -496,3 +516,4 @@ class Session:
         handle.head_release_ms = machine.head_release_ms
         handle.state = _SHOWN.get(machine.state, PartitionState.RUNNING)
         self._watch.inspect(is_connected=handle.connected)
+        self._connections.inspect(self._clock.monotonic_ms(), (self._source.name, self._consumer))

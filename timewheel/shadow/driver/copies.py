@@ -20,7 +20,7 @@ from timewheel.core.envelope import FROM_PROPERTY, PROBE_PROPERTY
 from timewheel.core.errors import AdminError
 from timewheel.core.grouping import MOVE_LINGER_MS
 from timewheel.core.names import Names
-from timewheel.relay.driver.hop_producers import HopBatch, HopBatches, HopProducers, LeaseHeld, Member
+from timewheel.relay.driver.hop_producers import Connections, HopBatch, HopBatches, HopProducers, LeaseHeld, Member
 from timewheel.relay.driver.source import Handle, SessionFailed
 from timewheel.shadow.content import Original
 from timewheel.shadow.machine.journal import Journal, UnackedOriginals
@@ -82,6 +82,7 @@ class Copies:
             send_timeout_ms=SEND_TIMEOUT_MS, label="move|",
         )  # fmt: skip
         self._groups = HopBatches(self._hops, self._on_sent)
+        self._connections = Connections(self.client, self._hops, self.handle, self.clock)
         self._outcomes: deque[tuple[HopBatch, Any, Any]] = deque()
         self._bytes = 0
         self._ordinal = 0
@@ -207,7 +208,7 @@ class Copies:
             self.settle()
 
     def settle(self) -> None:
-        """Process the confirmations; raises SessionFailed if a copy was not stored."""
+        """Process the confirmations; SessionFailed: a copy was not stored, or a producer is to be opened anew."""
         while self._outcomes:
             group, result, message_id = self._outcomes.popleft()
             members = group.members
@@ -227,6 +228,7 @@ class Copies:
             copy = EntryPosition(message_id.ledger_id(), message_id.entry_id())
             self.journal.add(_place(members[-1]), copy)
             self.unacked_originals.stored(copy, self.clock.monotonic_ms())
+        self._connections.inspect(self.clock.monotonic_ms())
 
     def _on_sent(self, group: HopBatch, result: Any, message_id: Any) -> None:
         """Queue the outcome of a send; called on the client's thread."""

@@ -50,7 +50,7 @@ HOUSEKEEPING_MS = 5_000
 QUIET_MS = 10_000
 """After this time without an entry the backlog counts as processed."""
 RETRY_FIRST_MS = 100
-RETRY_LONGEST_MS = 10_000
+RETRY_LONGEST_MS = 5_000
 LEASE_MS = 2_000
 """Interval at which a waiting mover requests the lease."""
 MAX_STAYS = 100_000
