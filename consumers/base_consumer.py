@@ -24,7 +24,7 @@ from timewheel.core.clock import Clock, SystemClock
 from timewheel.core.early_delivery import DEFAULT_MAX_HELD, hold_bound_ms
 from timewheel.core.errors import BadArgument, ClientMisuse
 from timewheel.core.names import Names
-from timewheel.core.plan import Calendar, Plan
+from timewheel.core.plan import Plan
 from timewheel.core.rng import Random, system_random
 from timewheel.core.topology import FormerTopic
 from timewheel.events import HandlerFailed
@@ -38,7 +38,7 @@ from .middleware import Middleware, MiddlewareChain, Postpone, SkipTimer
 from .receiver import Pace, Questions, Receiver
 from .republisher import Republisher
 from .retry import NO_TOPICS, ParkTimer, Retries, RetryLater, RetryPolicy
-from .source import RollingSource, SingleSource, Source, Subscribing
+from .source import Source, Subscribing
 
 if TYPE_CHECKING:
     from timewheel.relay import Relay
@@ -213,6 +213,7 @@ class BaseConsumer:
             schema=schema or pulsar.schema.BytesSchema(),
             options=consumer_options,
             clock=clock,
+            hooks=self._hooks,
         )
         self._source = self._source_of()
         self._cancellation_log: CancellationLog | None = None
@@ -353,10 +354,7 @@ class BaseConsumer:
         mine = self.subscription if plan.keeps_back else ""
         retry_topic = Names(plan).retry(mine) if mine else None
         read = beside_shadow(clock, mine) if plan.intake else reading_of(mine)
-        if isinstance(plan.scheme, Calendar) or plan.former_intervals_ms:
-            return RollingSource(self._subscribing, plan, retry_topic, clock, self._hooks, read)
-        topics = (plan.due_topic,) if retry_topic is None else (plan.due_topic, retry_topic)
-        return SingleSource(self._subscribing, topics, clock, self._hooks, read)
+        return Source(self._subscribing, plan, retry_topic, clock, self._hooks, read)
 
     def _shut(self) -> None:
         """Stop the relay and close the client's consumers."""

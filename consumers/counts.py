@@ -25,6 +25,8 @@ class ConsumerCounts:
         already_handled: Timers redelivered after they were handled; dropped.
         redelivered: Messages redelivered from the same position while in flight; dropped.
         extra_copies: Copies delivered from another position while the timer is in flight; dropped.
+        let_go: Timers dropped while they waited here, because the connection of their partition was lost; the broker
+            delivers them again.
         timed_out: Timers handed out again after the ack timeout.
         foreign: Messages without an envelope, also those that are identified by their position, beside a shadow; handed
             out at once.
@@ -54,6 +56,7 @@ class ConsumerCounts:
     already_handled: int = 0
     redelivered: int = 0
     extra_copies: int = 0
+    let_go: int = 0
     timed_out: int = 0
     foreign: int = 0
     envelope_errors: int = 0

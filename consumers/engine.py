@@ -327,7 +327,13 @@ class Drop(NamedTuple):
     arrival: Arrival
 
 
-Command = Deliver | Acknowledge | NegativeAcknowledge | Republish | Release | Drop
+class Lost(NamedTuple):
+    """Forget a message that the broker has taken back, and delivers again."""
+
+    arrival: Arrival
+
+
+Command = Deliver | Acknowledge | NegativeAcknowledge | Republish | Release | Drop | Lost
 
 
 def let_go(timer: InFlight | None) -> list[Command]:
@@ -337,8 +343,11 @@ def let_go(timer: InFlight | None) -> list[Command]:
 
 MAX_REPUBLISHING = 1_000  # unconfirmed re-publications; more of them would only queue in the client
 
-_ELSEWHERE = frozenset({Stage.HANDED, Stage.REPUBLISHING, Stage.CLEARING})
+_ELSEWHERE = frozenset({Stage.HANDED, Stage.BEGUN, Stage.REPUBLISHING, Stage.CLEARING})
 """A handler, the republisher or a question has the timer, and will report its outcome."""
+
+_WAITING = frozenset({Stage.HELD, Stage.TOO_EARLY, Stage.CLEARING, Stage.HANDED})
+"""Nothing was done with the timer yet, unless a handler wants it tried again or parked."""
 
 
 class Engine:
@@ -441,6 +450,27 @@ class Engine:
             counts.early += 1
             counts.far_too_early += self.far_too_early(arrival, now_ms)
         return self._place(timer, now_ms)
+
+    def disconnected(self, origin: object) -> list[Command]:
+        """Let go of all timers from a partition that wait here: its connection was lost, so the broker gives them away.
+
+        A timer whose handler has begun, or that is published again, goes on; its redelivery here is dropped.
+        """
+        commands: list[Command] = []
+        for timer in [*self._in_flight.values()]:
+            if timer.stage not in _WAITING or timer.redirect is not None:
+                continue
+            lost = [arrival for arrival in timer.arrivals if arrival.origin is origin]
+            kept = [arrival for arrival in timer.arrivals if arrival.origin is not origin]
+            commands += map(Lost, lost)
+            if not kept:
+                self._forget(timer.key)
+                self._counts.let_go += 1
+            elif lost:
+                timer.arrival = kept[0]
+                self._extras -= len(timer.extras) - len(kept) + 1
+                timer.extras = {arrival.position: arrival for arrival in kept[1:]}
+        return commands
 
     def tick(self, now_ms: int) -> list[Command]:
         """Decide about waiting timers after time passed, or the clock jumped."""
@@ -617,12 +647,19 @@ class Engine:
         return []
 
     def begins(self, timer: InFlight, now_ms: int, *, is_asked: bool) -> list[Command] | None:
+        """Decide as `still_due`; if the handler may begin, it begins."""
+        commands = self.still_due(timer, now_ms, is_asked=is_asked)
+        if commands is None:
+            timer.stage = Stage.BEGUN
+        return commands
+
+    def still_due(self, timer: InFlight, now_ms: int, *, is_asked: bool) -> list[Command] | None:
         """Decide again about a timer that waited for its handler; None if the handler may begin.
 
         Unless the log of cancellations was asked lately (``is_asked``), it is asked first, as for a timer that is due.
         """
         if self._in_flight.get(timer.key) is not timer:
-            return None
+            return []  # let go, or in another handler's hands after the ack timeout
         verdict = verdict_on(timer.arrival.envelope, now_ms, self._judge, self._overdue)
         if verdict is Verdict.HAND or (is_asked and verdict is Verdict.ASK):
             return None

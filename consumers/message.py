@@ -54,6 +54,10 @@ class Stage(Enum):
     REPUBLISHING = "republishing"
     CLEARING = "clearing"
     HANDED = "handed"
+    BEGUN = "begun"
+
+
+_AT_HANDLER = frozenset({Stage.HANDED, Stage.BEGUN})
 
 
 @unique
@@ -72,7 +76,7 @@ class Arrival(NamedTuple):
     """A message as received."""
 
     message: Any  # the client's message
-    origin: Any  # the open consumer that acknowledges it; the engine only passes it on
+    origin: Any  # the `Partition` it was received from, which acknowledges it; the engine only compares it
     position: Position  # position of the message in its topic
     envelope: Envelope | None  # the envelope; None for a message without a readable envelope
     # the reason why its envelope is unreadable; None if the envelope is good or missing
@@ -115,7 +119,7 @@ class InFlight:
         """True if the client redelivers it because its handler exceeded ``ack_timeout_ms`` (None: no timeout)."""
         return (
             ack_timeout_ms is not None
-            and self.stage is Stage.HANDED
+            and self.stage in _AT_HANDLER
             and arrival.position == self.arrival.position
             and monotonic_ms - self.received_ms >= ack_timeout_ms
         )

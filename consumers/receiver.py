@@ -25,10 +25,10 @@ from timewheel.events import (
 )
 
 from .counts import ConsumerCounts
-from .engine import Acknowledge, Command, Deliver, Engine, NegativeAcknowledge, Release, Republish
+from .engine import Acknowledge, Command, Deliver, Engine, Lost, NegativeAcknowledge, Release, Republish
 from .message import Arrival, InFlight, Mark, Redirect
 from .republisher import Republisher
-from .source import Source
+from .source import Partition, Source
 
 BURST_MS = 10.0  # part of the rate that may be taken at once: waits are whole milliseconds, and threads wake late
 
@@ -182,6 +182,9 @@ MAX_IN_VAIN = 4
 """Messages in a row that are copies or not yet due when they are gathered: then no more overdue timers are expected."""
 JUST_HANDED_MS = 5
 """Age up to which the decision about a timer still counts when its handler begins: idle workers ask no second time."""
+LOOK_MS = 20
+"""Pause between looks at the connections while timers wait here: a connection that is lost is back after some 100 ms.
+"""
 SLICE_MS = 200  # the longest single wait: how late a stop from a signal, or a jump of the clock, may be noticed
 
 
@@ -224,6 +227,7 @@ class Receiver:
         self._due = DueQueue()
         self._is_catching_up = False
         self._gathers_until_ms = 0
+        self._look_again_ms = 0
         self._closed = False
 
     @property
@@ -290,7 +294,12 @@ class Receiver:
 
     def _drop_overdue(self) -> None:
         """Drop timers that became overdue while they waited for the pace, or for timers with earlier due times."""
-        while self._due and self._engine.has_overdue and not self._begins(self._due.first(), is_asked=True):
+        while self._due and self._engine.has_overdue:
+            with self._state:
+                commands = self._engine.still_due(self._due.first(), self._clock.now_ms(), is_asked=True)
+            if commands is None:
+                return
+            self._execute_quietly(commands)
             self._due.pop()
 
     def _waits_for_pace(self, pace: Pace, max_ms: int | None) -> bool:
@@ -313,22 +322,36 @@ class Receiver:
         """Return whether a handler may begin with a timer that was handed out; if not, the timer is already dealt with.
 
         Called at the last moment: while the timer waited for its turn, it may have been cancelled, or have become
-        overdue.
+        overdue, or its connection may have been lost.
         """
-        if not self._engine.judges or self._is_just_handed(timer):
-            return True
-        is_asked = is_known or self._questions is None or self._questions.refreshed()
-        return self._begins(timer, is_asked=is_asked)
+        is_asked = True
+        if self._engine.judges and not self._is_just_handed(timer):
+            is_asked = is_known or self._questions is None or self._questions.refreshed()
+        now_ms = self._clock.now_ms()
+        with self._state:
+            commands = self._let_go(timer.arrival.origin)
+            decided = self._engine.begins(timer, now_ms, is_asked=is_asked)
+        self._execute_quietly(commands + (decided or []))
+        return decided is None
 
     def _is_just_handed(self, timer: InFlight) -> bool:
         return 0 <= self._clock.now_ms() - timer.handed_ms < JUST_HANDED_MS
 
-    def _begins(self, timer: InFlight, *, is_asked: bool) -> bool:
-        now_ms = self._clock.now_ms()
-        with self._state:
-            commands = self._engine.begins(timer, now_ms, is_asked=is_asked)
-        self._execute_quietly(commands or ())
-        return commands is None
+    def _look(self, now_ms: int) -> list[Command]:
+        """Look at all connections, and let go of timers that the broker gives away."""
+        commands: list[Command] = []
+        if now_ms < self._look_again_ms:
+            return commands
+        self._look_again_ms = now_ms + LOOK_MS
+        for partition in self._source.partitions:
+            with self._state:
+                commands += self._let_go(partition)
+            partition.report()
+        return commands
+
+    def _let_go(self, partition: Partition) -> list[Command]:
+        # Within one step of the engine: a message that comes after the loss must not be let go with those before.
+        return self._engine.disconnected(partition) if partition.is_lost() else []
 
     def done(self, timer: InFlight, *, quietly: bool = False) -> None:
         """Acknowledge a timer that is handled."""
@@ -378,12 +401,13 @@ class Receiver:
         """Let the engine act on the time; return how long it may wait now, None if the deadline has passed."""
         # Wake-up times follow the wall clock, waits are measured by the monotonic clock: a jump of the wall clock is
         # noticed after a slice.
-        commands = self._settled()
+        commands = self._settled() + self._look(self._clock.monotonic_ms())
         now_ms = self._clock.now_ms()
         with self._state:
             commands += self._engine.tick(now_ms)
             wake_ms = self._engine.next_wake_ms()
             waits_ms = [] if wake_ms is None else [max(wake_ms - now_ms, 1)]
+            waits_ms += [LOOK_MS] if self._engine.held_count else []
             if self._questions is not None:
                 commands += self._questions.step(self._engine, now_ms)
                 look_ms = self._questions.wait_ms(self._engine)
@@ -482,6 +506,8 @@ class Receiver:
                     origin = arrival.origin
                     origin.answered(arrival.position, self._clock.monotonic_ms() + self._redelivery_delay_ms)
                     origin.consumer.negative_acknowledge(arrival.message)
+                case Lost(arrival):
+                    arrival.origin.answered(arrival.position, self._clock.monotonic_ms())
                 case Release(timer):
                     self._report_settled(timer, is_stored=False)
                 case Republish(timer):

@@ -1,23 +1,29 @@
-"""Sources of a consumer's messages: the client's consumers on due topics, and the checks before they are opened."""
+"""Source of a consumer's messages: the client's consumers, one per partition, and the checks before they are opened.
+
+The client could open all partitions as one consumer, but reports a connection only for all of them together. A timer
+that is held must be let go when the connection of its own partition is lost, and of no other (broker-facts:
+moved-while-held).
+"""
 
 from __future__ import annotations
 
 import inspect
+import queue
 import threading
-from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import pulsar
 
 from timewheel.client.hooks import ConnectionWatch, Hooks
+from timewheel.client.native import requesting
 from timewheel.client.positions import Position
 from timewheel.client.process import end_at_exit
 from timewheel.client.reaching import partition_count, unpartitioned_problem
 from timewheel.client.surface import ClientLike, ConsumerLike
-from timewheel.core.clock import Clock
+from timewheel.core.clock import Clock, wait_until
 from timewheel.core.early_delivery import hold_bound_ms
 from timewheel.core.errors import TopologyError, did_you_mean
 from timewheel.core.names import CalendarTopic, Names
@@ -48,35 +54,57 @@ _OF_CONSUMERS = (
 )
 """Arguments of the consumers themselves, which a misspelt option may mean."""
 
+MAX_OPENING = 16  # partitions that are subscribed to at the same time
+
 CONSUMER_TYPES = (pulsar.ConsumerType.Shared, pulsar.ConsumerType.KeyShared)
 
 
-@dataclass(slots=True, eq=False)
-class Subscribed:
-    """An open consumer of the client, and its unacknowledged messages."""
+class Partition:
+    """A partition of a due topic: the client's consumer on it, its connection, and its unacknowledged messages.
 
-    topic: str
-    consumer: ConsumerLike
-    active_ms: int
-    _unanswered: set[Position] = field(default_factory=set)
-    _lock: threading.Lock = field(default_factory=threading.Lock)
+    A *session* ends when the connection is lost: the broker then delivers again what was not acknowledged, here or to
+    another consumer.
+    """
+
+    __slots__ = ("_active_ms", "_is_connected", "_lock", "_unanswered", "_watch", "consumer", "session", "topic")
+
+    def __init__(self, topic: str, consumer: ConsumerLike, clock: Clock, hooks: Hooks) -> None:
+        self.topic = topic
+        self.consumer = consumer
+        self.session = 0
+        self._is_connected = True
+        self._watch = ConnectionWatch(topic, clock, hooks)
+        self._active_ms = clock.monotonic_ms()
+        self._unanswered: set[Position] = set()
+        self._lock = threading.Lock()
+
+    def is_lost(self) -> bool:
+        """Look at the connection; return True once for each loss. Called under the lock that guards what is held."""
+        was_connected, self._is_connected = self._is_connected, bool(self.consumer.is_connected())
+        is_lost = was_connected and not self._is_connected
+        self.session += is_lost
+        return is_lost
+
+    def report(self) -> None:
+        """Tell the hooks of a connection that stays away, as it was seen last; for a single thread."""
+        self._watch.inspect(is_connected=self._is_connected)
 
     def took(self, position: Position, monotonic_ms: int) -> None:
         """Record that a message was taken from the consumer."""
         with self._lock:
             self._unanswered.add(position)
-            self.active_ms = max(self.active_ms, monotonic_ms)
+            self._active_ms = max(self._active_ms, monotonic_ms)
 
     def answered(self, position: Position, quiet_from_ms: int) -> None:
-        """Record that a message was acknowledged, or will be redelivered by ``quiet_from_ms`` (monotonic)."""
+        """Record that a message was acknowledged or lost, or will be redelivered by ``quiet_from_ms`` (monotonic)."""
         with self._lock:
             self._unanswered.discard(position)
-            self.active_ms = max(self.active_ms, quiet_from_ms)
+            self._active_ms = max(self._active_ms, quiet_from_ms)
 
     def quiet_since_ms(self) -> int | None:
         """Return the time since which it is quiet, on the monotonic clock; None while a message is unacknowledged."""
         with self._lock:
-            return None if self._unanswered else self.active_ms
+            return None if self._unanswered else self._active_ms
 
 
 class Subscribing:
@@ -92,6 +120,7 @@ class Subscribing:
         schema: Any,
         options: Mapping[str, Any],
         clock: Clock,
+        hooks: Hooks,
     ) -> None:
         self._check(plan, subscription, consumer_type, options)
         self.subscription = subscription
@@ -100,6 +129,7 @@ class Subscribing:
         self._client = client
         self._names = Names(plan)
         self._clock = clock
+        self._hooks = hooks
         self._options = {
             **options,
             "consumer_type": consumer_type,
@@ -114,14 +144,29 @@ class Subscribing:
             return unpartitioned_problem(self._client, self._names, topic)
         return None if partition_count(self._client, topic) else missing_topic(topic)
 
-    def open(self, *topics: str) -> Subscribed:
-        """Subscribe to existing topics, with a single consumer of the client."""
-        for topic in topics:
-            if (problem := self.problem_with(topic)) is not None:
-                raise problem
-        where = topics[0] if len(topics) == 1 else list(topics)
-        consumer = self._client.subscribe(where, self.subscription, **self._options)
-        return Subscribed(topics[0], consumer, self._clock.monotonic_ms())
+    def partitions_of(self, topic: str) -> list[str]:
+        """Return the names of an existing topic's partitions; its own name if it is not partitioned."""
+        if (problem := self.problem_with(topic)) is not None:
+            raise problem
+        return list(self._client.get_topic_partitions(topic))
+
+    def open(self, names: Sequence[str]) -> list[Partition]:
+        """Subscribe to partitions, side by side; if one fails, none stays open."""
+        workers = min(len(names), MAX_OPENING)
+        with ThreadPoolExecutor(workers, thread_name_prefix="timewheel-subscribe") as pool:
+            opening = [pool.submit(self._open_one, name) for name in names]
+        failures = [error for one in opening if (error := one.exception()) is not None]
+        if failures:
+            for one in opening:
+                if one.exception() is None:
+                    with suppress(pulsar.PulsarException):
+                        one.result().consumer.close()
+            raise failures[0]
+        return [one.result() for one in opening]
+
+    def _open_one(self, name: str) -> Partition:
+        consumer = self._client.subscribe(name, self.subscription, **self._options)
+        return Partition(name, consumer, self._clock, self._hooks)
 
     @staticmethod
     def _check(plan: Plan, subscription: str, consumer_type: Any, options: Mapping[str, Any]) -> None:
@@ -168,46 +213,88 @@ def missing_topic(topic: str) -> TopologyError:
     )
 
 
-class SingleSource:
-    """A due topic, and the retry topic, if any.
+LEAVE_TIMEOUT_MS = 1_000
 
-    The client's own queue is the only queue, and its wait is exact to the millisecond: no thread stands between.
+
+class _Received(NamedTuple):
+    """The end of a receive, as the client's thread queues it."""
+
+    partition: Partition
+    consumer: ConsumerLike
+    session: int  # the partition's session when it came
+    failure: Exception | None
+    message: Any
+
+
+class Intake:
+    """Receives from many partitions at once: the client's threads put each next message into one queue.
+
+    One receive is under way on each partition, so that all messages but one of each stay in the client's own queues.
     """
 
-    def __init__(
-        self, subscribing: Subscribing, topics: tuple[str, ...], clock: Clock, hooks: Hooks, read: Reading = arrival_of
-    ) -> None:
+    def __init__(self, clock: Clock, read: Reading) -> None:
+        self._clock = clock
         self._read = read
-        self._subscribing = subscribing
-        self._topics = topics
-        self._watch = ConnectionWatch(topics[0], clock, hooks)
-        self._subscribed: Subscribed | None = None
+        self._queue: queue.SimpleQueue[_Received | None] = queue.SimpleQueue()
+        self._requests: dict[ConsumerLike, Callable[[], None]] = {}
+        self._waiting: set[ConsumerLike] = set()
+        self._has_left = threading.Condition()
 
-    @property
-    def ready(self) -> bool:
-        return self._subscribed is not None and bool(self._subscribed.consumer.is_connected())
+    def add(self, partition: Partition) -> None:
+        """Begin to receive from a partition."""
+        consumer = partition.consumer
 
-    def start(self) -> None:
-        self._subscribed = self._subscribing.open(*self._topics)
+        def came(failure: Exception | None, message: Any) -> None:
+            self._waiting.discard(consumer)
+            self._queue.put(_Received(partition, consumer, partition.session, failure, message))
+            if failure is not None:
+                with self._has_left:
+                    self._has_left.notify_all()
+
+        self._requests[consumer] = requesting(consumer, came)
+        self._request(consumer)
 
     def receive(self, timeout_ms: int) -> Arrival | None:
-        subscribed = self._subscribed
-        assert subscribed is not None, "start comes first"
+        """Return the next message, if it comes in time; raise the client's error of a consumer that has ended."""
         try:
-            message = subscribed.consumer.receive(timeout_millis=timeout_ms)
-        except pulsar.Timeout:
-            self._watch.inspect(is_connected=bool(subscribed.consumer.is_connected()))
+            received = self._clock.get(self._queue, timeout_ms)
+        except queue.Empty:
             return None
-        return self._read(message, subscribed)
+        if received is None or received.consumer not in self._requests:
+            return None
+        if received.failure is not None:
+            raise received.failure
+        partition = received.partition
+        arrival = self._read(received.message, partition)
+        partition.took(arrival.position, self._clock.monotonic_ms())
+        self._request(received.consumer)
+        if received.session != partition.session:
+            partition.answered(arrival.position, self._clock.monotonic_ms())
+            return None  # the broker delivers it again
+        return arrival
 
-    def close(self) -> None:
-        if self._subscribed is not None:
-            self._subscribed.consumer.close()
+    def close(self, partitions: Sequence[Partition]) -> None:
+        """Close the consumers of partitions, and wait for the client's threads to leave them."""
+        consumers = {partition.consumer for partition in partitions}
+        for consumer in consumers:
+            self._requests.pop(consumer, None)
+            with suppress(pulsar.PulsarException):  # closed already, perhaps with the client; nothing is lost by it
+                consumer.close()
+        with self._has_left:
+            wait_until(self._clock, self._has_left, lambda: self._waiting.isdisjoint(consumers), LEAVE_TIMEOUT_MS)
+
+    def wake(self) -> None:
+        """End a wait in `receive`."""
+        self._queue.put(None)
+
+    def _request(self, consumer: ConsumerLike) -> None:
+        self._waiting.add(consumer)
+        self._requests[consumer]()
 
 
-MAX_QUEUED = 256  # messages between the reading threads and the receiving thread; the client's own queues hold the rest
-READ_SLICE_MS = 250  # time that a read waits in the client, and so the longest time that closing takes
 NOT_OPENED_RETRY_MS = 1_000
+LOOK_MS = 1_000  # pause between two looks at the open topics
+GROWTH_LOOK_MS = 60_000  # pause between two looks for new partitions of an open topic; pulsar-client's own
 JOIN_TIMEOUT_MS = 5_000
 
 
@@ -222,12 +309,29 @@ _THE_DUE_TOPIC = _Key(0, 0)
 _THE_RETRY_TOPIC = _Key(0, 1)
 
 
-class RollingSource:
-    """The due topics of a plan that has a calendar, or that follows calendars of earlier plans; a changing set.
+class _Topic(NamedTuple):
+    """An open topic."""
 
-    The client cannot wait for several consumers at once, and a consumer over a list of topics cannot be extended; regex
-    discovery takes 60 s (broker-facts: following-topics). So a thread per open topic (the running interval, the next, a
-    few that rest) moves messages into a bounded queue, and another thread opens and closes topics.
+    name: str
+    partitions: tuple[Partition, ...]
+
+    @property
+    def is_connected(self) -> bool:
+        return all(bool(partition.consumer.is_connected()) for partition in self.partitions)
+
+    def quiet_for_ms(self, monotonic_ms: int) -> int | None:
+        """Return how long the topic has been quiet; None while a message is unacknowledged."""
+        since_ms = [partition.quiet_since_ms() for partition in self.partitions]
+        known_ms = [each for each in since_ms if each is not None]
+        return monotonic_ms - max(known_ms) if len(known_ms) == len(since_ms) else None
+
+
+class Source:
+    """The due topics of a plan, and its retry topic, if any: a changing set, of topics that grow.
+
+    A plan has several due topics if it has a calendar, or follows calendars of earlier plans. A consumer over a list of
+    topics cannot be extended, and regex discovery takes 60 s (broker-facts: following-topics). So a thread opens and
+    closes topics, and new partitions of those that are open.
     """
 
     def __init__(
@@ -239,7 +343,7 @@ class RollingSource:
         hooks: Hooks,
         read: Reading = arrival_of,
     ) -> None:
-        self.read = read
+        self._intake = Intake(clock, read)
         self._subscribing = subscribing
         self._due_topic = plan.due_topic
         self._retry_topic = retry_topic
@@ -256,106 +360,86 @@ class RollingSource:
             if interval_ms
         }
         self._look_for_due_topic_ms = 0
+        self._look_for_growth_ms = 0
         self._clock = clock
         self._hooks = hooks
-        # A single lock with three conditions: a message arrived, the queue has room, time to open or close.
         self._lock = threading.Lock()
-        self._arrived = threading.Condition(self._lock)
-        self._room = threading.Condition(self._lock)
         self._follow_again = threading.Condition(self._lock)
         # The lock guards all attributes below.
-        self._queue: deque[Arrival] = deque()
-        self._open: dict[_Key, _Reader] = {}
+        self._open: dict[_Key, _Topic] = {}
         self._failure: Exception | None = None
         self._closed = False
         self._follower: threading.Thread | None = None
+        self.partitions: tuple[Partition, ...] = ()
+        """All open partitions; replaced, never changed."""
 
     @property
     def open_topics(self) -> tuple[str, ...]:
         """The topics that are subscribed to, by interval."""
         with self._lock:
-            return tuple(self._open[key].subscribed.topic for key in sorted(self._open))
+            return tuple(self._open[key].name for key in sorted(self._open))
 
     @property
     def ready(self) -> bool:
         needed = self._always_needed()
         with self._lock:
-            readers = [self._open.get(key) for key in needed]
-            return not self._closed and all(
-                reader is not None and bool(reader.subscribed.consumer.is_connected()) for reader in readers
-            )
+            topics = [self._open.get(key) for key in needed]
+            return not self._closed and all(topic is not None and topic.is_connected for topic in topics)
 
     def start(self) -> None:
-        needed = self._always_needed()
-        for topic in map(self._topic, needed):
-            if (problem := self._subscribing.problem_with(topic)) is not None:
-                raise problem
-        for key in needed:
-            self._open_one(key)
-        self._follower = threading.Thread(target=self._follow, name="timewheel-calendar", daemon=True)
+        """Subscribe to all topics that must exist."""
+        needed = {key: self._subscribing.partitions_of(self._topic(key)) for key in self._always_needed()}
+        for key, names in needed.items():
+            self._open_one(key, names)
+        self._look_for_growth_ms = self._clock.monotonic_ms() + GROWTH_LOOK_MS
+        self._follower = threading.Thread(target=self._follow, name="timewheel-topics", daemon=True)
         self._follower.start()
-        end_at_exit(self, RollingSource.close)
+        end_at_exit(self, Source.close)
 
     def receive(self, timeout_ms: int) -> Arrival | None:
-        with self._lock:
-            if not self._queue and not self._closed and self._failure is None:
-                self._clock.wait(self._arrived, timeout_ms)
-            if self._queue:
-                self._room.notify()
-                return self._queue.popleft()
-            if self._failure is not None:
-                raise self._failure
-            return None
+        """Return the next message, if it comes in time."""
+        if self._failure is not None:
+            raise self._failure
+        return self._intake.receive(timeout_ms)
 
     def close(self) -> None:
+        """Close all topics; their unacknowledged messages are redelivered to other consumers."""
         with self._lock:
             self._closed = True
-            for condition in (self._arrived, self._room, self._follow_again):
-                condition.notify_all()
+            self._follow_again.notify_all()
+        self._intake.wake()
         if self._follower is not None:
             self._clock.join(self._follower, JOIN_TIMEOUT_MS)
         for key in tuple(self._open):
             self._close_one(key)
 
-    def put(self, arrival: Arrival) -> None:
-        """Queue a message, waiting while the queue is full. For the reading threads."""
-        with self._lock:
-            while len(self._queue) >= MAX_QUEUED and not self._closed:
-                self._room.wait()
-            self._queue.append(arrival)
-            self._arrived.notify()
-
-    def fail(self, error: Exception) -> None:
-        """Have `receive` raise this error. For the reading threads."""
-        with self._lock:
-            if not self._closed:
-                self._failure = self._failure or error
-                self._arrived.notify_all()
-
     def _follow(self) -> None:
         try:
             while not self._closed:
-                wake_ms = self._step()
+                wake_ms = min(self._step(), self._clock.now_ms() + LOOK_MS)
                 with self._lock:
                     if wake_ms and not self._closed:
                         self._clock.wait(self._follow_again, wake_ms - self._clock.now_ms())
         except Exception as error:  # noqa: BLE001 - a follower that died in silence would stop the calendar
-            self.fail(error)
+            self._failure = error
+            self._intake.wake()
 
     def _step(self) -> int:
         """Open and close topics that are due for it; return the time of the next step, 0 for at once."""
         now_ms, monotonic_ms = self._clock.now_ms(), self._clock.monotonic_ms()
         with self._lock:
-            quiet_for_ms = {key: reader.quiet_for_ms(monotonic_ms) for key, reader in self._open.items()}
+            quiet_for_ms = {key: topic.quiet_for_ms(monotonic_ms) for key, topic in self._open.items()}
         wake_ms = now_ms + FORMER_RETRY_MS
         try:
             self._follow_due_topic(now_ms)
             for interval_ms, rolling in self._rolling.items():
                 quiet = {key.interval: ms for key, ms in quiet_for_ms.items() if key.interval_ms == interval_ms}
                 wake_ms = min(wake_ms, self._step_one(interval_ms, rolling, now_ms, quiet))
+            self._follow_growth(monotonic_ms)
         except pulsar.PulsarException as error:
             # The broker is away, so the topics' state is unknown. The next step asks again.
-            self._hooks.emit(CalendarTopicNotOpened(error=str(error)))
+            if self._rolling:
+                self._hooks.emit(CalendarTopicNotOpened(error=str(error)))
             return self._clock.now_ms() + NOT_OPENED_RETRY_MS
         return wake_ms
 
@@ -366,7 +450,7 @@ class RollingSource:
         wake_ms = changes.wake_ms
         for interval in changes.open:
             try:
-                self._open_one(_Key(interval_ms, interval))
+                self._open_topic(_Key(interval_ms, interval))
             except TopologyError as error:
                 if rolling.missing(interval, self._clock.now_ms()):
                     wake_ms = 0  # the missing interval made room for the next visit
@@ -382,7 +466,23 @@ class RollingSource:
             return
         self._look_for_due_topic_ms = now_ms + FORMER_RETRY_MS
         if self._subscribing.problem_with(self._due_topic) is None:
-            self._open_one(_THE_DUE_TOPIC)
+            self._open_topic(_THE_DUE_TOPIC)
+
+    def _follow_growth(self, monotonic_ms: int) -> None:
+        """Open the partitions that were added to open topics."""
+        if monotonic_ms < self._look_for_growth_ms:
+            return
+        self._look_for_growth_ms = monotonic_ms + GROWTH_LOOK_MS
+        with self._lock:
+            topics = dict(self._open)
+        for key, topic in topics.items():
+            known = {partition.topic for partition in topic.partitions}
+            try:
+                added = [name for name in self._subscribing.partitions_of(topic.name) if name not in known]
+            except TopologyError:
+                continue  # it was removed
+            if added:
+                self._add(key, topic._replace(partitions=(*topic.partitions, *self._subscribing.open(added))))
 
     def _needed(self) -> _Key:
         """Return the topic without which no timer arrives."""
@@ -400,65 +500,37 @@ class RollingSource:
             return self._due_topic
         return CalendarTopic(self._due_topic, key.interval_ms, key.interval * key.interval_ms).name
 
-    def _open_one(self, key: _Key) -> None:
-        subscribed = self._subscribing.open(self._topic(key))
-        reader = _Reader(self, subscribed, self._clock, self._hooks)
+    def _open_topic(self, key: _Key) -> None:
+        self._open_one(key, self._subscribing.partitions_of(self._topic(key)))
+
+    def _open_one(self, key: _Key, names: Sequence[str]) -> None:
+        topic = _Topic(self._topic(key), tuple(self._subscribing.open(names)))
+        if self._add(key, topic) and self._rolling:
+            self._hooks.emit(CalendarTopicOpened(topic=topic.name))
+
+    def _add(self, key: _Key, topic: _Topic) -> bool:
+        """Begin to receive from the partitions of a topic that are new; return False if the source was closed."""
         with self._lock:
-            closed = self._closed
-            if not closed:
-                self._open[key] = reader
-        if closed:
-            reader.close()
-            return
-        reader.start()
-        self._hooks.emit(CalendarTopicOpened(topic=subscribed.topic))
+            before = self._open.get(key)
+            added = topic.partitions if before is None else topic.partitions[len(before.partitions) :]
+            is_closed = self._closed
+            if not is_closed:
+                self._open[key] = topic
+                self.partitions = self._all_partitions()
+        if is_closed:
+            self._intake.close(added)
+            return False
+        for partition in added:
+            self._intake.add(partition)
+        return True
 
     def _close_one(self, key: _Key) -> None:
         with self._lock:
-            reader = self._open.pop(key)
-        reader.close()
-        self._hooks.emit(CalendarTopicClosed(topic=reader.subscribed.topic))
+            topic = self._open.pop(key)
+            self.partitions = self._all_partitions()
+        self._intake.close(topic.partitions)
+        if self._rolling:
+            self._hooks.emit(CalendarTopicClosed(topic=topic.name))
 
-
-class _Reader(threading.Thread):
-    """Moves messages from a consumer of the client into the source's queue."""
-
-    def __init__(self, source: RollingSource, subscribed: Subscribed, clock: Clock, hooks: Hooks) -> None:
-        super().__init__(name=f"timewheel-{subscribed.topic.rsplit('.', 1)[-1]}", daemon=True)
-        self.subscribed = subscribed
-        self._source = source
-        self._clock = clock
-        self._watch = ConnectionWatch(subscribed.topic, clock, hooks)
-        self._closing = False
-
-    def quiet_for_ms(self, monotonic_ms: int) -> int | None:
-        since_ms = self.subscribed.quiet_since_ms()
-        return None if since_ms is None else monotonic_ms - since_ms
-
-    def close(self) -> None:
-        self._closing = True
-        with suppress(pulsar.PulsarException):  # closed already, perhaps with the client; nothing is lost by it
-            self.subscribed.consumer.close()
-        if self.is_alive():
-            self._clock.join(self, JOIN_TIMEOUT_MS)
-
-    def run(self) -> None:
-        consumer = self.subscribed.consumer
-        while not self._closing:
-            try:
-                message = consumer.receive(timeout_millis=READ_SLICE_MS)
-            except pulsar.Timeout:
-                self._watch.inspect(is_connected=bool(consumer.is_connected()))
-                continue
-            except pulsar.PulsarException as error:
-                if not self._closing:
-                    self._source.fail(error)
-                return
-            arrival = self._source.read(message, self.subscribed)
-            # Before it is queued: a topic whose message waits in the queue is not quiet.
-            self.subscribed.took(arrival.position, self._clock.monotonic_ms())
-            self._source.put(arrival)
-
-
-Source = SingleSource | RollingSource
-"""Source of messages for a receiving thread; closed, its unacknowledged messages are redelivered to other consumers."""
+    def _all_partitions(self) -> tuple[Partition, ...]:
+        return tuple(partition for topic in self._open.values() for partition in topic.partitions)

@@ -65,6 +65,7 @@ LANES = {
     **dict.fromkeys(
         (
             "tests/broker/test_local_cluster.py",
+            "tests/broker/test_moved_topics.py",
             "tests/broker/test_relay_outage.py",
             "tests/broker/test_shadow_on_cluster.py",
         ),

@@ -17,7 +17,7 @@ from tests.support.manual_clock import ManualClock
 from timewheel.broker.admin.client import AdminClient
 from timewheel.consumers import DelayedConsumer
 from timewheel.consumers.rolling_topics import MAX_VISITS, open_ahead_ms, rest_ms
-from timewheel.consumers.source import RollingSource
+from timewheel.consumers.source import Source
 from timewheel.core.durations import DAY_MS, HOUR_MS, MINUTE_MS
 from timewheel.core.early_delivery import hold_bound_ms
 from timewheel.core.envelope import Envelope
@@ -370,7 +370,7 @@ def make_calendar(broker: Broker, plan: Plan, first_ms: int, last_ms: int) -> di
 
 def open_topics(consumer: DelayedConsumer) -> tuple[str, ...]:
     source = consumer._source
-    assert isinstance(source, RollingSource)
+    assert isinstance(source, Source)
     return source.open_topics
 
 

@@ -82,6 +82,7 @@ class _Walk:
                 self.handle,
                 self.publish,
                 self.cut,
+                self.lose,
             ]
         )()
         in_flight = vars_of(self.engine).values()
@@ -101,7 +102,10 @@ class _Walk:
         held = vars_of(self.engine).get(f"0:{name}")
         if held is not None:
             what = "again" if held.arrival.position.entry == entry else "another copy"
-            timed_out = self.monotonic_ms - held.received_ms >= ACK_TIMEOUT_MS and held.stage is Stage.HANDED
+            timed_out = self.monotonic_ms - held.received_ms >= ACK_TIMEOUT_MS and held.stage in {
+                Stage.HANDED,
+                Stage.BEGUN,
+            }
             what = "again, after the ack time-out" if what == "again" and timed_out else what
         else:
             what = "due" if early_ms <= 0 else "early by at most the bound" if early_ms <= BOUND_MS else "far too early"
@@ -133,13 +137,19 @@ class _Walk:
         """What was handed out waits for its turn, and may be cancelled meanwhile."""
         name = self.rng.choice(IDS)
         timer = self.handed.get(name)
-        if timer is None or not self.judges or vars_of(self.engine).get(timer.key) is not timer:
+        if timer is None or timer.stage is Stage.BEGUN or vars_of(self.engine).get(timer.key) is not timer:
             return
         is_asked = self.rng.random() < 0.8
         begins = partial(self.engine.begins, timer, self.now_ms, is_asked=is_asked)
         self.meets("its handler is about to begin", lambda: begins() or [], name)
-        if vars_of(self.engine).get(timer.key) is not timer or timer.stage is not Stage.HANDED:
+        if vars_of(self.engine).get(timer.key) is not timer or timer.stage is not Stage.BEGUN:
             del self.handed[name]
+
+    def lose(self) -> None:
+        if self.rng.random() < 0.2:
+            self.meets("its connection is lost", lambda: self.engine.disconnected(None), *IDS)
+            # No handler begins with a timer that was let go.
+            self.handed = {name: timer for name, timer in self.handed.items() if timer.stage is Stage.BEGUN}
 
     def handle(self) -> None:
         if not self.handed:

@@ -12,6 +12,7 @@ from timewheel.consumers.engine import (
     Drop,
     Engine,
     HandledWindow,
+    Lost,
     NegativeAcknowledge,
     Release,
     Republish,
@@ -27,10 +28,18 @@ def engine(**options: Any) -> Engine:
     return Engine(**{"hold_bound_ms": BOUND_MS, "max_held": 10, "handled": HandledWindow(100), **options})
 
 
-def arrival(entry: int, timer_id: str | None, due_ms: int = 0, *, generation: int = 0, copy: object = None) -> Arrival:
+def arrival(
+    entry: int,
+    timer_id: str | None,
+    due_ms: int = 0,
+    *,
+    generation: int = 0,
+    copy: object = None,
+    origin: object = None,
+) -> Arrival:
     """A message at one position; without a timer id: a foreign one."""
     envelope = None if timer_id is None else Envelope(timer_id, due_ms, 0, generation=generation)
-    return Arrival(copy, None, Position(1, entry, -1), envelope)
+    return Arrival(copy, origin, Position(1, entry, -1), envelope)
 
 
 def said(commands: list[Command]) -> list[tuple[str, int]]:
@@ -42,6 +51,7 @@ def said(commands: list[Command]) -> list[tuple[str, int]]:
         Republish: "republish",
         Release: "let go",
         Drop: "drop",
+        Lost: "lost",
     }
     return [(names[type(command)], _arrival(command).position.entry) for command in commands]
 

@@ -41,6 +41,14 @@ class Origin:
     def __init__(self) -> None:
         self.consumer = self
         self.acknowledged = 0
+        self.loses = False
+
+    def is_lost(self) -> bool:
+        self.loses, is_lost = False, self.loses
+        return is_lost
+
+    def report(self) -> None:
+        """Nobody hears."""
 
     def answered(self, position: Position, at_ms: int) -> None:
         """Nobody asks."""
@@ -57,6 +65,7 @@ class Stream:
         self.clock = clock
         self.left = list(reversed(times_ms))
         self.origin = Origin()
+        self.partitions = (self.origin,)
 
     def receive(self, timeout_ms: int) -> Arrival | None:
         if not self.left or self.left[-1][0] - self.clock.now_ms() > timeout_ms:

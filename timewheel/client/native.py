@@ -7,6 +7,7 @@
 - The number of messages of an entry: only the serialized message id contains it.
 - Sending a batch now without waiting for its outcome: the client's own `Producer.flush` waits for it.
 - Opening a producer without waiting for it: a wait of a relay's thread would delay hops to other topics.
+- Receiving without a thread that waits: there is a public call for asyncio alone.
 - Sending a message without a callback: each callback takes the interpreter's lock on the client's thread, which costs a
   relay a quarter of its speed where one callback for a thousand messages is enough.
 
@@ -17,7 +18,9 @@ from __future__ import annotations
 
 import base64
 import json
+import threading
 from collections.abc import Callable, Iterator
+from queue import SimpleQueue
 from typing import Any
 
 import _pulsar
@@ -206,6 +209,44 @@ def carry(
         building.deliver_at(deliver_at_ms)
     inner: Any = vars(producer)["_producer"]
     inner.send_async(building.build(), callback)
+
+
+Came = Callable[[Exception | None, Any], None]
+"""``came(failure, message)``, of which one is None; runs on another thread and must never raise."""
+
+
+def requesting(consumer: Any, came: Came) -> Callable[[], None]:
+    """Return a function that requests the next message of a consumer, which ``came`` gets; one request at a time.
+
+    After a failure, no request is answered. Another client is asked on a thread of its own.
+    """
+    if type(consumer) is not pulsar.Consumer:
+        requests: SimpleQueue[None] = SimpleQueue()
+        threading.Thread(target=_read, args=(consumer, came, requests), name="timewheel-read", daemon=True).start()
+        return lambda: requests.put(None)
+    # Any: pulsar ships no types.
+    inner, schema = vars(consumer)["_consumer"], vars(consumer)["_schema"]
+
+    def ended(result: Any, received: Any) -> None:
+        if result.value:
+            came(getattr(pulsar, result.name, pulsar.PulsarException)(f"receive: {result.name}"), None)
+            return
+        message: Any = pulsar.Message()
+        message._message, message._schema = received, schema  # noqa: SLF001 - this module's purpose
+        came(None, message)
+
+    return lambda: inner.receive_async(ended)
+
+
+def _read(consumer: Any, came: Came, requests: SimpleQueue[None]) -> None:
+    while True:
+        requests.get()
+        try:
+            message = consumer.receive()
+        except Exception as failure:  # noqa: BLE001 - whatever another client raises, it is raised where it is received
+            came(failure, None)
+            return
+        came(None, message)
 
 
 def flush_soon(producer: Any) -> None:
