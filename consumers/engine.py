@@ -610,16 +610,42 @@ class Engine:
     def _received_again(self, timer: InFlight, arrival: Arrival, monotonic_ms: int) -> list[Command]:
         if arrival.position == timer.arrival.position:
             self._counts.redelivered += 1
+            commands = self._lost_unseen(timer)
             timer.arrival = arrival
             timer.received_ms = monotonic_ms
-        elif arrival.position not in timer.extras and 2 * (self._extras + 1) > self._max_held:
+            return [Drop(arrival), *commands]
+        if arrival.position not in timer.extras and 2 * (self._extras + 1) > self._max_held:
             # Half of the room is for timers.
             return [NegativeAcknowledge(arrival)]  # acknowledged at its redelivery, when the timer is handled
-        else:
-            self._counts.extra_copies += 1
-            self._extras += arrival.position not in timer.extras
-            timer.extras[arrival.position] = arrival
+        self._counts.extra_copies += 1
+        self._extras += arrival.position not in timer.extras
+        timer.extras[arrival.position] = arrival
         return [Drop(arrival)]
+
+    def _lost_unseen(self, again: InFlight) -> list[Command]:
+        """Give back what waits here and came no later than a timer that comes again, from the same partition.
+
+        The connection was lost for so short a time that it was not seen. They are negatively acknowledged, not only
+        dropped: should the broker have sent that one message again, they come again too. Not with an ack timeout, by
+        which the client has single messages delivered again.
+        """
+        if self._ack_timeout_ms is not None:
+            return []
+        origin, until_ms = again.arrival.origin, again.received_ms
+        lost = [
+            timer
+            for timer in self._in_flight.values()
+            if timer is not again
+            and timer.received_ms <= until_ms
+            and timer.arrival.origin is origin
+            and timer.stage in _WAITING
+            and timer.redirect is None
+            and not timer.extras
+        ]
+        for timer in lost:
+            self._forget(timer.key)
+        self._counts.let_go += len(lost)
+        return [NegativeAcknowledge(timer.arrival) for timer in lost]
 
     def _place(self, timer: InFlight, now_ms: int) -> list[Command]:
         """Decide about a timer that is in flight, in no wheel, and not handed out."""

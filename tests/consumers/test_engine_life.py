@@ -15,10 +15,11 @@ from timewheel.consumers.engine import (
     Drop,
     Engine,
     HandledWindow,
+    Lost,
     NegativeAcknowledge,
     Republish,
 )
-from timewheel.consumers.message import InFlight
+from timewheel.consumers.message import InFlight, Stage
 
 MAX_HELD = 4
 
@@ -64,7 +65,7 @@ class EngineLife(RuleBasedStateMachine):
                     self.with_consumer.discard(refused.position.entry)
                 case Republish(timer):
                     self.publishing[timer.key] = timer
-                case Drop():
+                case Drop() | Lost():
                     pass
 
     def may_be_dropped(self, timer_id: str) -> bool:
@@ -97,9 +98,13 @@ class EngineLife(RuleBasedStateMachine):
         self.with_consumer.add(entry)
         self.execute(self.engine.received(arrival(entry, timer_id, due_ms), self.now_ms, 0))
 
-    @rule()
-    def reload(self) -> None:
+    @rule(is_seen=st.booleans())
+    def reload(self, is_seen: bool) -> None:
         self.with_consumer.clear()
+        if is_seen:
+            for timer in self.with_handler.values():
+                timer.stage = Stage.BEGUN
+            self.execute(self.engine.disconnected(None))
 
     @rule(past_ms=st.integers(0, 2 * BOUND_MS))
     def time_passes(self, past_ms: int) -> None:
@@ -152,7 +157,7 @@ class EngineLife(RuleBasedStateMachine):
     def teardown(self) -> None:
         """Let everything end well: then everything was handled once and everything is acknowledged."""
         for _ in range(20 * (len(self.due_ms) + len(self.stored) + 1)):
-            if not self.stored:
+            if not self.stored and not self.engine.held_count:
                 break
             for key in sorted(self.publishing):
                 self.publication_ends_well(key)

@@ -67,7 +67,10 @@ def test_a_timer_that_waits_is_let_go_and_held_again_when_it_comes_again(
     assert under.answered(NOW_MS) == [] if make is judging else under.tick(HERE_MS) == []
 
     assert said(under.received(arrival(1, "a", HERE_MS, origin=LOST), NOW_MS, 0)) == []
-    assert (under.counts.redelivered, under.counts.early) == (0, under.counts.received - (waits not in (held, too_early)))
+    assert (under.counts.redelivered, under.counts.early) == (
+        0,
+        under.counts.received - (waits not in (held, too_early)),
+    )
 
 
 def test_a_timer_of_another_partition_stays() -> None:
@@ -114,3 +117,19 @@ def test_a_timer_with_a_copy_in_another_partition_waits_on_by_that_copy() -> Non
     timer = handed(under.tick(HERE_MS))
     assert said(under.done(timer)) == [("ack", 2), ("ack", 4)]
     assert under.held_count == 0
+
+
+def test_a_timer_that_comes_again_shows_that_the_connection_was_lost_unseen() -> None:
+    under = engine()
+    for entry, origin, at_ms in ((1, LOST, 0), (2, KEPT, 0), (3, LOST, 5), (4, LOST, 9)):
+        under.received(arrival(entry, f"t{entry}", HERE_MS, origin=origin), NOW_MS, at_ms)
+    again = under.received(arrival(3, "t3", HERE_MS, origin=LOST), NOW_MS, 200)
+    assert said(again) == [("drop", 3), ("nack", 1)], "not 4, which may have come since"
+    assert [entry for _, entry in said(under.tick(HERE_MS))] == [2, 3, 4]
+
+
+def test_with_an_ack_timeout_a_timer_that_comes_again_shows_nothing() -> None:
+    under = engine(ack_timeout_ms=4 * BOUND_MS)
+    for entry in (1, 2):
+        under.received(arrival(entry, f"t{entry}", HERE_MS, origin=LOST), NOW_MS, 0)
+    assert said(under.received(arrival(2, "t2", HERE_MS, origin=LOST), NOW_MS, 9)) == [("drop", 2)]

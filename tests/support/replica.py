@@ -83,6 +83,11 @@ def _handle_plain(client: pulsar.Client, job: Replica, stop: threading.Event) ->
         consumer.acknowledge(message)
 
 
+def _print(line: str) -> None:
+    sys.stdout.write(line + "\n")
+    sys.stdout.flush()
+
+
 def main() -> None:
     job = Replica(**json.loads(sys.argv[1]))
     if job.keeps:
@@ -100,14 +105,14 @@ def main() -> None:
         notes.add(message.timer_id, round(message.due_at.timestamp() * 1_000))
 
     with DelayedConsumer(client, Plan.load(job.plan), SUBSCRIPTION, relay=False) as consumer:
-        print("ready", flush=True)
+        _print("ready")
         consumer.run(handle, workers=WORKERS)
         counts = consumer.counts
     stop.set()
     if job.plain_topic:
         plain.join()
     client.close()
-    print(counts, flush=True)
+    _print(str(counts))
 
 
 if __name__ == "__main__":
