@@ -142,7 +142,7 @@ class _Walk:
         is_asked = self.rng.random() < 0.8
         begins = partial(self.engine.begins, timer, self.now_ms, is_asked=is_asked)
         self.meets("its handler is about to begin", lambda: begins() or [], name)
-        if vars_of(self.engine).get(timer.key) is not timer or timer.stage is not Stage.BEGUN:
+        if self.stage(name) != Stage.BEGUN.value:
             del self.handed[name]
 
     def lose(self) -> None:
