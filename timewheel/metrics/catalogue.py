@@ -123,6 +123,9 @@ CONSUMER: Table = {
         "Dropped copies: handled already, redelivered while in flight, or stored twice.",
         "why",
     ): _each("already_handled", "redelivered", "extra_copies"),
+    _consumer(
+        "consumer_let_go_total", "Timers let go when their partition's connection was lost; they come again."
+    ): "let_go",
     _consumer("consumer_timed_out_total", "Timers given out again after the ack time-out."): "timed_out",
     _consumer(
         "consumer_foreign_total", "Messages that are no timers, or unreadable; a shadow's are dropped.", "why"
