@@ -63,6 +63,7 @@ INBOX = "inbox"
 LANES = {
     "tests/docs/test_handle_once.py": INBOX,
     "tests/broker/test_local_cluster.py": CLUSTER,
+    "tests/chaos/test_cluster.py": CLUSTER,
     "tests/broker/test_plan_check.py": PLANNER,
     "tests/broker/test_planner_gaps.py": PLANNER,
     "tests/broker/test_plan_of_planner.py": PLANNER,
@@ -112,10 +113,12 @@ def _folder(item: pytest.Item) -> str:
 def _lane(nodeid: str) -> str:
     """Return the lane of a test: tests of a lane run in the same process, and share its expensive resources."""
     path = nodeid.partition("::")[0]
+    if path in LANES:
+        return LANES[path]
     for folder in (PLANNER, CHAOS, INBOX):
         if path.startswith(f"tests/{folder}/"):
             return folder
-    return LANES.get(path, path)
+    return path
 
 
 class _Lanes(LoadScopeScheduling):  # type: ignore[misc]

@@ -25,8 +25,8 @@ KILL = Kill(post="consumer", pid=FIRST, point=OUTSIDE, at_ms=5_000, in_flight=50
 AT = Position(1, 1, -1)
 
 
-def handled(pid: int, at_ms: int, *, timer_id: str = "a", due_ms: int = 0) -> Handled:
-    return Handled(timer_id, 0, AT, 1, due_ms, pid, at_ms)
+def handled(pid: int, at_ms: int, *, timer_id: str = "a", due_ms: int = 0, topic: str = "t-partition-0") -> Handled:
+    return Handled(timer_id, 0, AT, 1, due_ms, topic, pid, at_ms)
 
 
 def acknowledged(pid: int, at_ms: int) -> Acknowledged:
@@ -98,7 +98,7 @@ def verdict_of(events: list[Event], **copies: int) -> Verdict:
     """Over one timer, ``a``, that was sent and confirmed."""
     none = {field.name: 0 for field in fields(Copies) if field.default is MISSING}
     counts: dict[str, Any] = {**none, "stored": 1, "on_time": 1, **copies}
-    return judge({"a": Sent(due_ms=0, confirmed=True)}, events, Copies(**counts))
+    return judge({"a": Sent(due_ms=0, confirmed_ms=1)}, events, Copies(**counts))
 
 
 @pytest.mark.parametrize(
@@ -142,7 +142,7 @@ def test_a_copy_tells_how_long_after_its_release_its_last_hop_was_made() -> None
 def test_a_line_that_a_kill_cut_short_is_left_out(tmp_path: Path) -> None:
     path = tmp_path / "ledger"
     ledger, tail = Ledger(path), Tail(path)
-    ledger.record(Handled, "a", 0, AT, 1, 10)
+    ledger.record(Handled, "a", 0, AT, 1, 10, "t")
     with path.open("a") as file:
         file.write('["Handled", "b", 0, [1')
 
