@@ -225,11 +225,10 @@ def _consume(job: Job, client: Any, burning: _Burning, ledger: Ledger) -> None:
     ended = threading.Event()
     with ExitStack() as stack:
         made = [_consumer(job, client, path, burning, ledger) for path in job.plans]
-        for consumer, _ in made:
-            stack.enter_context(consumer)
+        consumers = [stack.enter_context(consumer) for consumer, _ in made]
 
         def stop(*_: object) -> None:
-            for consumer, _ in made:
+            for consumer in consumers:
                 consumer.stop()
 
         def run(pair: tuple[DelayedConsumer, Handler]) -> None:
@@ -241,7 +240,7 @@ def _consume(job: Job, client: Any, burning: _Burning, ledger: Ledger) -> None:
 
         signal.signal(signal.SIGTERM, stop)
         ledger.record(Ready)
-        heart = threading.Thread(target=_beat, args=(client, made[0][0].plan, ledger, ended), name="heart", daemon=True)
+        heart = threading.Thread(target=_beat, args=(client, consumers[0].plan, ledger, ended), name="heart", daemon=True)
         heart.start()
         try:
             with ThreadPoolExecutor(len(made), thread_name_prefix="run") as threads:
