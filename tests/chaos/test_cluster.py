@@ -11,12 +11,14 @@ from typing import Any
 
 import pytest
 
-from tests.chaos.conftest import MakeStage
+from tests.chaos.conftest import MakePlay, MakeStage
 from tests.support.chaos_cluster import ClusterPlay, Faults
 from tests.support.chaos_load import Traffic
 from tests.support.chaos_stage import BUSINESS
+from tests.support.shadow_play import PlainTraffic, shadow_plan
 from timewheel.core.names import parts_of
 from timewheel.core.plan import Calendar, Cancel, Ring, Tiered, Wheel
+from timewheel.testing import eventually
 from timewheel.testing.plugin import MakeLocalCluster
 
 TIERS = {
@@ -157,6 +159,37 @@ def cluster_play(make_local_cluster: MakeLocalCluster, stage: MakeStage) -> Call
         return ClusterPlay(stages, Faults(cluster, topics, script.session_s), script.traffic, **script.play)
 
     return make
+
+
+SHADOW_FAULTS = (
+    "unload", "move", "SIGTERM", "freeze", "freeze past the session", "kill", "bookie frozen", "rolling restart",
+)  # fmt: skip
+
+
+@pytest.mark.proof
+@pytest.mark.timeout(1_800)
+def test_a_shadow_on_a_cluster_whose_nodes_fail_loses_nothing(
+    make_local_cluster: MakeLocalCluster, shadow_play: MakePlay
+) -> None:
+    cluster = make_local_cluster(session_timeout_s=30, **THREE_COPIES)
+    play = shadow_play(
+        shadow_plan(10_000, Tiered(window_ms=5_000, tiers_ms=(5_000, 15_000)), partitions=3), broker=cluster
+    )
+    faults = Faults(cluster, parts_of(play.plan.due_topic, 3), 30).by_name()
+    play.consume()
+    for name, admin_url in zip(("mover-1", "mover-2"), cluster.admin_urls.values(), strict=False):
+        play.mover(name, "--admin-url", admin_url)
+    play.send(PlainTraffic(rate=25, shortest_ms=5_000, longest_ms=60_000))
+    for fault in SHADOW_FAULTS:
+        eventually(lambda: all(mover.is_ready for mover in play.movers), 180, message="all movers are ready")
+        faults[fault](play.rng)
+    play.send_no_more()
+    play.drained(240)
+
+    verdict = play.verdict_of_clients()
+    play.say(verdict)
+    assert (verdict.lost, verdict.unexpected, verdict.early) == (0, 0, 0)
+    play.evidence("a shadow on a cluster", {"faults": len(SHADOW_FAULTS), **verdict.figures})
 
 
 @pytest.mark.proof

@@ -240,7 +240,9 @@ def _consume(job: Job, client: Any, burning: _Burning, ledger: Ledger) -> None:
 
         signal.signal(signal.SIGTERM, stop)
         ledger.record(Ready)
-        heart = threading.Thread(target=_beat, args=(client, consumers[0].plan, ledger, ended), name="heart", daemon=True)
+        heart = threading.Thread(
+            target=_beat, args=(client, consumers[0].plan, ledger, ended), name="heart", daemon=True
+        )
         heart.start()
         try:
             with ThreadPoolExecutor(len(made), thread_name_prefix="run") as threads:
