@@ -6,8 +6,8 @@ Handled twice in all is a figure, not a promise, where replicas share no inbox.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Any, get_args
 
 import pytest
 
@@ -16,8 +16,11 @@ from tests.support.chaos_cluster import ClusterPlay, Faults
 from tests.support.chaos_load import Traffic
 from tests.support.chaos_stage import BUSINESS
 from tests.support.shadow_play import PlainTraffic, shadow_plan
+from tests.support.wrong_producers import REPLACED, ProducerRules
+from timewheel.client.producer_pool import SLACK_MS, ProducerPool
 from timewheel.core.names import parts_of
 from timewheel.core.plan import Calendar, Cancel, Ring, Tiered, Wheel
+from timewheel.producers.pool import SEND_TIMEOUT_MS
 from timewheel.testing import eventually
 from timewheel.testing.plugin import MakeLocalCluster
 
@@ -140,8 +143,6 @@ SCRIPTS = {
     ),
 }  # fmt: skip
 
-SLACK_MS = 10_000
-"""Between the send time-out and the outcome."""
 BEYOND_SESSION_MS = 5_000
 BAND_MS = 5_000
 """Of figures, on a machine with more to do than it has cores."""
@@ -159,6 +160,36 @@ def cluster_play(make_local_cluster: MakeLocalCluster, stage: MakeStage) -> Call
         return ClusterPlay(stages, Faults(cluster, topics, script.session_s), script.traffic, **script.play)
 
     return make
+
+
+def deadline_of(script: Script) -> int:
+    """Return the time after which a send must have an outcome."""
+    send_timeout_ms: int = script.play.get("send_timeout_ms", SEND_TIMEOUT_MS)
+    return send_timeout_ms + SLACK_MS + BAND_MS
+
+
+@pytest.mark.proof
+@pytest.mark.timeout(1_200)
+@pytest.mark.parametrize("rules", [name for name in get_args(ProducerRules) if name != "right"])
+def test_control_producers_that_do_not_outlive_an_outage_are_found(
+    cluster_play: Callable[[Script], ClusterPlay], monkeypatch: pytest.MonkeyPatch, rules: ProducerRules
+) -> None:
+    """Its twins are the plays below, whose producers follow the right rules."""
+    name, wrong = REPLACED[rules]
+    monkeypatch.setattr(ProducerPool, name, wrong)  # the load's; the replicas' are broken in their processes
+    script = SCRIPTS["E"]
+    play = cluster_play(replace(script, play={**script.play, "producer_rules": rules}))
+    for fault in script.faults:
+        play.make(fault)
+    play.finish()
+
+    verdict = play.verdict()
+    assert verdict.totals.lost == 0
+    if rules == "a dead producer stays":
+        assert verdict.stuck + verdict.totals.attempted - verdict.totals.acknowledged > 0
+    else:
+        assert verdict.longest_send_ms > deadline_of(script)
+    play.on.evidence(f"control on a cluster: {rules}", verdict.cluster_figures)
 
 
 SHADOW_FAULTS = (
@@ -216,7 +247,7 @@ def test_a_cluster_whose_nodes_fail_loses_and_holds_back_nothing(
         "stuck": verdict.stuck,
         "cancelled for certain, and handled": len(play.certain_yet_handled),
     }
-    deadline_ms = script.play.get("send_timeout_ms", 30_000) + SLACK_MS + BAND_MS
+    deadline_ms = deadline_of(script)
     silence_ms = round(script.session_s * 1_000) + BEYOND_SESSION_MS + BAND_MS
     assert broken == dict.fromkeys(broken, 0)
     assert verdict.longest_send_ms <= deadline_ms

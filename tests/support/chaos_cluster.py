@@ -18,6 +18,7 @@ from tests.support.chaos_ledger import now_ms
 from tests.support.chaos_load import Sent, Traffic
 from tests.support.chaos_stage import SHOWN, Stage
 from tests.support.chaos_verdict import Cost, Verdict, costs, first_calls, judge
+from tests.support.wrong_producers import ProducerRules
 from timewheel.core.plan import Calendar
 from timewheel.testing import LocalCluster, eventually
 from timewheel.testing.admin_calls import is_ready, unload_all_namespaces
@@ -132,6 +133,7 @@ class ClusterPlay:
         traffic: Of each plan.
         inbox: The plans whose replicas share an inbox.
         fails: The first attempt of one timer in so many fails, where the plan has ``retry``.
+        producer_rules: The rules of the replicas' producers.
         send_timeout_ms: The producers' send time-out.
 
     Attributes:
@@ -146,6 +148,7 @@ class ClusterPlay:
         *,
         inbox: Sequence[str] = (),
         fails: int = 5,
+        producer_rules: ProducerRules = "right",
         send_timeout_ms: int = 30_000,
     ) -> None:
         self._stages, self._cluster = dict(stages), faults.cluster
@@ -161,6 +164,7 @@ class ClusterPlay:
             "plans": tuple(files.values()),
             "inbox": tuple(files[name] for name in inbox),
             "fails": fails,
+            "producer_rules": producer_rules,
         }
         self._replicas = [self.on.consumer(f"replica-{number}", **served) for number in range(REPLICAS)]
         for post in (*self._replicas, *self._relays):

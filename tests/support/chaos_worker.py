@@ -31,6 +31,7 @@ from tests.support.chaos_ledger import Acknowledged, Beat, Dying, Failed, Handle
 from tests.support.through import AroundAcks, BeforeSends, ThroughClient
 from tests.support.wrong_cuts import CutRules, break_rules
 from tests.support.wrong_hops import WRONG_GROUPS, HopClient, RulesName, WallClock
+from tests.support.wrong_producers import ProducerRules, break_producers
 from timewheel.broker.admin import AdminClient
 from timewheel.cli.app import main as command
 from timewheel.client.positions import Position
@@ -101,6 +102,7 @@ class Job:
         options: Further options of a service's command.
         fails: A consumer's handler fails at the first attempt of one timer in so many of the plans with ``retry``; 0:
             never.
+        producer_rules: The rules by which a consumer's producers outlive an outage.
         inbox: The plan files whose timers a consumer claims in an inbox, a file beside the plan for all processes.
     """
 
@@ -120,6 +122,7 @@ class Job:
     options: tuple[str, ...] = ()
     fails: int = 0
     inbox: tuple[str, ...] = ()
+    producer_rules: ProducerRules = "right"
 
     def arguments(self) -> list[str]:
         return [sys.executable, "-m", "tests.support.chaos_worker", json.dumps(asdict(self))]
@@ -288,6 +291,7 @@ def main() -> None:
     quiet = pulsar.ConsoleLogger(pulsar.LoggerLevel.Error)
     client = pulsar.Client(job.service_url, logger=quiet, operation_timeout_seconds=10)
     break_rules(job.cut_rules)
+    break_producers(job.producer_rules)
     run = _relay if job.role == "relay" else _consume
     run(job, _watched(job, client, burning, ledger), burning, ledger)
     client.close()
