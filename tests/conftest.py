@@ -68,6 +68,7 @@ LANES = {
             "tests/broker/test_moved_topics.py",
             "tests/broker/test_relay_outage.py",
             "tests/broker/test_shadow_on_cluster.py",
+            "tests/chaos/test_cluster.py",
         ),
         CLUSTER,
     ),
@@ -120,10 +121,12 @@ def _folder(item: pytest.Item) -> str:
 def _lane(nodeid: str) -> str:
     """Return the lane of a test: tests of a lane run in the same process, and share its expensive resources."""
     path = nodeid.partition("::")[0]
+    if path in LANES:
+        return LANES[path]
     for folder in (PLANNER, CHAOS, INBOX):
         if path.startswith(f"tests/{folder}/"):
             return folder
-    return LANES.get(path, path)
+    return path
 
 
 class _Lanes(LoadScopeScheduling):  # type: ignore[misc]

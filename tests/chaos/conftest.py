@@ -18,13 +18,13 @@ from tests.support.kept import Kept
 from tests.support.own_broker import own_broker
 from tests.support.shadow_play import ShadowPlay
 from timewheel.core.plan import Plan, Scheme
-from timewheel.testing import LocalPulsar
+from timewheel.testing import Broker, LocalPulsar
 
 
 class MakeStage(Protocol):
     """What the fixture `stage` gives."""
 
-    def __call__(self, scheme: Scheme, *, broker: LocalPulsar | None = None, **plan: Any) -> Stage:
+    def __call__(self, scheme: Scheme, *, broker: Broker | None = None, **plan: Any) -> Stage:
         """Provision a plan and return its stage, entered; on the broker of all chaos tests if none is given."""
         ...
 
@@ -32,7 +32,7 @@ class MakeStage(Protocol):
 class MakePlay(Protocol):
     """What the fixture `shadow_play` gives."""
 
-    def __call__(self, plan: Plan, *, broker: LocalPulsar | None = None, **options: Any) -> ShadowPlay:
+    def __call__(self, plan: Plan, *, broker: Broker | None = None, **options: Any) -> ShadowPlay:
         """Provision a plan and return its play, entered; on the broker of all chaos tests if none is given."""
         ...
 
@@ -60,7 +60,7 @@ def stage(
 ) -> MakeStage:
     """A factory of stages; each has a due topic of its own."""
 
-    def make(scheme: Scheme, *, broker: LocalPulsar | None = None, **plan: Any) -> Stage:
+    def make(scheme: Scheme, *, broker: Broker | None = None, **plan: Any) -> Stage:
         name = re.sub(r"[^a-z0-9]+", "-", request.node.name.lower()).strip("-")[:40]
         suffix = uuid.uuid4().hex[:6]
         given = {"subscriptions": (BUSINESS, AUDIT), "relay": "service", "max_delay_ms": 60_000, **plan}
@@ -82,7 +82,7 @@ def shadow_play(
 ) -> MakePlay:
     """A factory of shadow plays, each in a folder of its own."""
 
-    def make(plan: Plan, *, broker: LocalPulsar | None = None, **options: Any) -> ShadowPlay:
+    def make(plan: Plan, *, broker: Broker | None = None, **options: Any) -> ShadowPlay:
         on, folder = broker or request.getfixturevalue("chaos_broker"), tmp_path / uuid.uuid4().hex[:6]
         return stack.enter_context(ShadowPlay(on, plan, folder, seed, say, evidence, **options))
 

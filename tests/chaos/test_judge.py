@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Collection
 from dataclasses import MISSING, fields
 from itertools import islice
 from pathlib import Path
@@ -12,9 +13,20 @@ import pytest
 
 from tests.support.chaos_audit import Copies, Copy, copies_of
 from tests.support.chaos_conductor import OUTSIDE, schedule
-from tests.support.chaos_ledger import Acknowledged, Beat, Event, Handled, Hop, Ledger, Tail
+from tests.support.chaos_ledger import Acknowledged, Beat, Event, Failed, Handled, Hop, Ledger, Tail
 from tests.support.chaos_load import Sent
-from tests.support.chaos_verdict import Kill, Verdict, judge, keeps_every_promise, repeats_after_kills
+from tests.support.chaos_verdict import (
+    Fault,
+    FirstCall,
+    Kill,
+    Verdict,
+    costs,
+    first_calls,
+    judge,
+    keeps_every_promise,
+    repeats_after_kills,
+    silences,
+)
 from tests.support.chaos_worker import Fuse
 from timewheel.client.positions import Position
 from timewheel.core.envelope import Envelope
@@ -25,8 +37,8 @@ KILL = Kill(post="consumer", pid=FIRST, point=OUTSIDE, at_ms=5_000, in_flight=50
 AT = Position(1, 1, -1)
 
 
-def handled(pid: int, at_ms: int, *, timer_id: str = "a", due_ms: int = 0) -> Handled:
-    return Handled(timer_id, 0, AT, 1, due_ms, pid, at_ms)
+def handled(pid: int, at_ms: int, *, timer_id: str = "a", due_ms: int = 0, topic: str = "t-partition-0") -> Handled:
+    return Handled(timer_id, 0, AT, 1, due_ms, topic, pid, at_ms)
 
 
 def acknowledged(pid: int, at_ms: int) -> Acknowledged:
@@ -83,6 +95,70 @@ def test_each_broken_promise_is_found() -> None:
             keeps_every_promise(verdict)
 
 
+def test_each_figure_of_a_cluster_is_found() -> None:
+    two = {"p-1": Sent(due_ms=1_000, confirmed_ms=500), "p-2": Sent(due_ms=2_000, confirmed_ms=500)}
+    calm = [handled(FIRST, 1_000, timer_id="p-1", due_ms=1_000), handled(SECOND, 2_000, timer_id="p-2", due_ms=2_000)]
+    names = "twice in all", "at the same moment", "early", "longest silence ms", "stuck"
+
+    def figures(*more: Event, stuck: Collection[str] = ()) -> tuple[int, ...]:
+        found = judge(two, [*calm, *more], stuck=stuck).cluster_figures
+        return tuple(found[name] for name in names)
+
+    assert figures() == (0, 0, 0, 0, 0)
+    assert figures(handled(FIRST, 2_099, timer_id="p-2", due_ms=2_000)) == (1, 1, 0, 0, 0)
+    assert figures(handled(FIRST, 2_100, timer_id="p-2", due_ms=2_000)) == (1, 0, 0, 0, 0)
+    assert figures(Failed("p-2", 2_000, "t-partition-0", FIRST, 1_999)) == (0, 0, 1, 0, 0)
+    late = handled(FIRST, 9_000, timer_id="p-3", due_ms=3_000)
+    assert figures(late) == (0, 0, 0, 6_000, 0)
+    assert figures(late, stuck=["p-3"]) == (0, 0, 0, 0, 1)
+
+
+def test_a_call_without_an_outcome_waits_until_now() -> None:
+    answered = Sent(due_ms=1_000, longest_ms=7)
+    assert (answered.waited_ms(90), Sent(due_ms=1_000, begun_ms=60, longest_ms=7).waited_ms(90)) == (7, 30)
+
+
+@pytest.mark.parametrize(
+    ("calls", "found"),
+    [
+        ([(1_000, 1_000), (5_000, 5_000)], []),  # nothing was due in between
+        ([(1_000, 1_000), (2_000, 5_000)], [(2_000, 5_000)]),
+        ([(1_000, 4_000)], [(1_000, 4_000)]),  # no call before
+        # A timer that comes last was due all the time; each delivery breaks the silence.
+        ([(1_000, 1_000), (3_000, 3_000), (500, 4_000)], [(500, 1_000), (1_000, 3_000), (3_000, 4_000)]),
+    ],
+)
+def test_a_place_is_silent_while_a_timer_is_due_and_none_comes(
+    calls: list[tuple[int, int]], found: list[tuple[int, int]]
+) -> None:
+    first = [FirstCall("p-0", could_ms, at_ms) for could_ms, at_ms in calls]
+    elsewhere = [FirstCall("p-1", at_ms, at_ms) for at_ms in range(0, 9_000, 100)]
+
+    assert sorted(silences([*first, *elsewhere])) == [("p-0", begin_ms, end_ms) for begin_ms, end_ms in found]
+
+
+def test_a_timer_could_be_delivered_once_it_was_due_and_stored() -> None:
+    sent = {"p-1": Sent(due_ms=1_000, confirmed_ms=3_000), "p-2": Sent(due_ms=1_000, confirmed_ms=9_000)}
+    calls = [handled(FIRST, 4_000, timer_id=name, due_ms=1_000) for name in ("p-1", "p-2", "p-3")]
+
+    assert [call.late_ms for call in first_calls(sent, calls)] == [1_000, 0, 3_000]
+
+
+def test_a_fault_costs_what_comes_until_the_next_one() -> None:
+    faults = [Fault(name=name, begin_ms=begin_ms, end_ms=begin_ms) for name, begin_ms in (("a", 1_000), ("b", 20_000))]
+    events = [
+        handled(FIRST, 500, timer_id="p-0", due_ms=500),
+        handled(FIRST, 9_000, timer_id="p-1", due_ms=2_000),
+        handled(SECOND, 9_001, timer_id="p-1", due_ms=2_000),
+        handled(FIRST, 21_000, timer_id="p-2", due_ms=20_500),
+    ]
+
+    first, second = costs({}, events, faults)
+    assert (first.silence_ms, first.late_until_ms, first.late_max_ms) == (7_000, 8_000, 7_000)
+    assert (first.twice, first.at_the_same_moment) == (1, 1)
+    assert (second.silence_ms, second.late_until_ms, second.twice) == (500, 0, 0)
+
+
 def test_a_reload_excuses_a_few_copies_that_the_broker_made_and_none_that_a_relay_made() -> None:
     keeps_every_promise(verdict_of([handled(FIRST, 10)], extra_on_time=1), reloads=1)
 
@@ -98,7 +174,7 @@ def verdict_of(events: list[Event], **copies: int) -> Verdict:
     """Over one timer, ``a``, that was sent and confirmed."""
     none = {field.name: 0 for field in fields(Copies) if field.default is MISSING}
     counts: dict[str, Any] = {**none, "stored": 1, "on_time": 1, **copies}
-    return judge({"a": Sent(due_ms=0, confirmed=True)}, events, Copies(**counts))
+    return judge({"a": Sent(due_ms=0, confirmed_ms=1)}, events, Copies(**counts))
 
 
 @pytest.mark.parametrize(
@@ -142,7 +218,7 @@ def test_a_copy_tells_how_long_after_its_release_its_last_hop_was_made() -> None
 def test_a_line_that_a_kill_cut_short_is_left_out(tmp_path: Path) -> None:
     path = tmp_path / "ledger"
     ledger, tail = Ledger(path), Tail(path)
-    ledger.record(Handled, "a", 0, AT, 1, 10)
+    ledger.record(Handled, "a", 0, AT, 1, 10, "t")
     with path.open("a") as file:
         file.write('["Handled", "b", 0, [1')
 

@@ -77,6 +77,20 @@ class Copies:
     examples: tuple[str, ...] = ()
 
 
+NOT_COUNTED = Copies(
+    stored=0,
+    on_time=0,
+    late=0,
+    extra_on_time=0,
+    extra_by_relays=0,
+    extra_late=0,
+    resent=0,
+    dead_letters=0,
+    lag_max_ms=0,
+)
+"""For plays without the subscription `AUDIT`."""
+
+
 def count_copies(client: Any, plan: Plan, hops: Iterable[Hop], sends: Mapping[str, int]) -> Copies:
     """Read the due topic from its beginning to its end, and count."""
     dead_letters = count_dead_letters(client, plan) if plan.needs_relay else 0

@@ -33,6 +33,7 @@ class Cancels:
         client: A `pulsar.Client`.
         plan: With ``[cancel]``.
         seed: Seed of all choices.
+        share: The part of the timers that is cancelled.
         takes_back: Whether certain cancellations are revoked after a while, which no producer of ours does: for a
             control.
 
@@ -42,11 +43,11 @@ class Cancels:
         taken_back: Timers whose cancellation was revoked.
     """
 
-    def __init__(self, client: Any, plan: Plan, seed: int, *, takes_back: bool = False) -> None:
+    def __init__(self, client: Any, plan: Plan, seed: int, *, share: float = SHARE, takes_back: bool = False) -> None:
         self.answers: dict[str, Answer] = {}
         self.unknown: set[str] = set()
         self.taken_back: set[str] = set()
-        self._random = random.Random(seed)
+        self._random, self._share = random.Random(seed), share
         self._producer = DelayedProducer(client, plan)
         log = partition_topic(Names(plan).cancellations, 0)
         self._log = client.create_producer(log, batching_enabled=False) if takes_back else None
@@ -71,7 +72,7 @@ class Cancels:
     def __call__(self, timer: Timer) -> None:
         """Take a stored timer, and schedule its cancellation at random."""
         with self._lock:
-            if self._ended or self._random.random() >= SHARE:
+            if self._ended or self._random.random() >= self._share:
                 return
             is_close = self._random.random() < 1 / 3
             at_ms = (

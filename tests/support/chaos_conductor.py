@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tests.support.chaos_ledger import Dying, Event, Handled, Tail, now_ms, ready_file
-from tests.support.chaos_verdict import Kill
+from tests.support.chaos_verdict import Fault, Kill
 from tests.support.chaos_worker import Fuse
 from tests.support.checkout import ROOT
 from timewheel.testing.process import OwnedProcess
@@ -165,7 +165,7 @@ class Conductor:
         watched: Sequence[Post] = (),
     ) -> None:
         self.kills: list[Kill] = []
-        self.disturbed: Counter[str] = Counter()
+        self.faults: list[Fault] = []
         self.events: list[Event] = []
         self.handled: set[str] = set()
         self._victims = [
@@ -192,6 +192,11 @@ class Conductor:
         return Counter(kill.point for kill in self.kills)
 
     @property
+    def disturbed(self) -> Counter[str]:
+        """Number of disturbances by name."""
+        return Counter(fault.name for fault in self.faults)
+
+    @property
     def in_flight(self) -> int:
         """Number of timers that are confirmed and not handled."""
         return self._confirmed() - len(self.handled)
@@ -209,6 +214,13 @@ class Conductor:
         """Play until this number of disturbances of a kind are done."""
         self._begin_killing()
         self._play_until(lambda: self.disturbed[name] >= count, timeout_s, f"{count} times {name}")
+
+    def make(self, name: str) -> Fault:
+        """Make a disturbance now, and return when it is done."""
+        begin_ms = now_ms()
+        self._disturbances[name](self._random)
+        self.faults.append(Fault(name=name, begin_ms=begin_ms, end_ms=now_ms()))
+        return self.faults[-1]
 
     def calm(self, done: Callable[[], bool], timeout_s: float, what: str) -> None:
         """Let all processes live, and play on until a condition is true."""
@@ -259,9 +271,7 @@ class Conductor:
         for victim in self._victims:
             self._attend(victim)
         if time.monotonic() >= self._next_disturbance_s:
-            name = self._random.choice(sorted(self._disturbances))
-            self._disturbances[name](self._random)
-            self.disturbed[name] += 1
+            self.make(self._random.choice(sorted(self._disturbances)))
             self._draw_disturbance()
 
     def _draw_disturbance(self) -> None:

@@ -24,6 +24,17 @@ class Handled(NamedTuple):
     position: Position
     hops: int
     due_ms: int
+    topic: str
+    pid: int
+    at_ms: int
+
+
+class Failed(NamedTuple):
+    """A handler received a timer and failed, so that it is tried again."""
+
+    timer_id: str
+    due_ms: int
+    topic: str
     pid: int
     at_ms: int
 
@@ -77,9 +88,9 @@ class Dying(NamedTuple):
     at_ms: int
 
 
-Event = Handled | Acknowledged | Beat | Hop | Ready | Dying
+Event = Handled | Failed | Acknowledged | Beat | Hop | Ready | Dying
 KINDS: dict[str, Callable[..., Event]] = {
-    kind.__name__: kind for kind in (Handled, Acknowledged, Beat, Hop, Ready, Dying)
+    kind.__name__: kind for kind in (Handled, Failed, Acknowledged, Beat, Hop, Ready, Dying)
 }
 
 

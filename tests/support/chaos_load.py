@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import random
 import threading
+import time
+from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -11,10 +13,12 @@ from typing import Any
 from tests.support.chaos_ledger import now_ms
 from tests.support.through import BeforeSends, ThroughClient
 from timewheel.core.envelope import ID_PROPERTY
-from timewheel.core.errors import TimewheelError
+from timewheel.core.errors import SendOutcomeUnknown, TimewheelError
 from timewheel.core.plan import Plan
 from timewheel.producers import DelayedProducer, Timer
 
+PERSISTS_S = 45.0
+LEAST_PAUSE_S = 1.0
 JOIN_TIMEOUT_S = 60.0
 
 
@@ -44,13 +48,28 @@ class Sent:
 
     Attributes:
         due_ms: When the timer is due.
-        confirmed: Whether the broker has confirmed it.
+        confirmed_ms: When the broker had confirmed it; 0: it has not.
         sends: How often the producer passed it to its client: again, if it cannot know whether the first is stored.
+        begun_ms: Begin of the call that has no outcome yet; 0: each has.
+        longest_ms: The longest time from a call to its outcome.
+        unknown: Calls whose outcome is unknown.
     """
 
     due_ms: int
-    confirmed: bool = False
+    confirmed_ms: int = 0
     sends: int = 0
+    begun_ms: int = 0
+    longest_ms: int = 0
+    unknown: int = 0
+
+    @property
+    def confirmed(self) -> bool:
+        """True if the broker has confirmed it."""
+        return self.confirmed_ms > 0
+
+    def waited_ms(self, at_ms: int) -> int:
+        """Return the longest time that a caller waited for an outcome, until now."""
+        return max(self.longest_ms, at_ms - self.begun_ms if self.begun_ms else 0)
 
 
 class Load:
@@ -64,6 +83,9 @@ class Load:
         before_burst: Called before each burst; False: skip the burst.
         first_id: The number in the first timer's id.
         stored: Called with each confirmed timer.
+        name: The first part of each timer's id.
+        persists: Whether a timer that the broker did not confirm is sent again under its id, after a second at least,
+            also for a while after `stop`.
         producer_options: Passed on to the producer.
     """
 
@@ -77,9 +99,13 @@ class Load:
         before_burst: Callable[[], bool] = lambda: True,
         first_id: int = 0,
         stored: Callable[[Timer], None] = lambda _timer: None,
+        name: str = "t",
+        persists: bool = False,
         **producer_options: Any,
     ) -> None:
         self._first_id, self._stored = first_id, stored
+        self._name, self._persists = name, persists
+        self._again: deque[str] = deque()
         self.sent: dict[str, Sent] = {}
         self.failures: list[str] = []
         self._traffic = traffic
@@ -130,23 +156,39 @@ class Load:
         while not self._ended.is_set() and len(self.sent) < self._traffic.limit:
             if self._before_burst():
                 for _ in range(self._traffic.burst):
-                    self._send()
+                    timer_id = f"{self._name}{self._first_id + len(self.sent):06d}"
+                    due_ms = now_ms() + self._random.randint(self._traffic.shortest_ms, self._traffic.longest_ms)
+                    self.sent[timer_id] = Sent(due_ms)
+                    self._send(timer_id)
             self._ended.wait(self._traffic.every_s)
+            self._send_again()
+        give_up_s = time.monotonic() + PERSISTS_S
+        while self._persists and self._confirmed < len(self.sent) and time.monotonic() < give_up_s:
+            threading.Event().wait(LEAST_PAUSE_S)
+            self._send_again()
 
-    def _send(self) -> None:
-        timer_id = f"t{self._first_id + len(self.sent):06d}"
-        due_ms = now_ms() + self._random.randint(self._traffic.shortest_ms, self._traffic.longest_ms)
-        sent = self.sent[timer_id] = Sent(due_ms)
+    def _send_again(self) -> None:
+        for _ in range(len(self._again)):
+            self._send(self._again.popleft())
 
-        def told(error: TimewheelError | None, timer: Timer) -> None:
-            if error is None:
-                sent.confirmed = True
+    def _send(self, timer_id: str) -> None:
+        sent = self.sent[timer_id]
+
+        def told(error: TimewheelError | None, timer: Timer | None) -> None:
+            sent.longest_ms = sent.waited_ms(now_ms())
+            sent.begun_ms = 0
+            if error is None and timer is not None:
+                sent.confirmed_ms = now_ms()
                 self._confirmed += 1
                 self._stored(timer)
-            else:
-                self.failures.append(f"{timer_id}: {error}")
-
-        try:
-            self._producer.send_async(timer_id.encode(), told, deliver_at=due_ms, timer_id=timer_id)
-        except TimewheelError as error:  # refused at once, as while the broker is down
+                return
+            sent.unknown += isinstance(error, SendOutcomeUnknown)
             self.failures.append(f"{timer_id}: {error}")
+            if self._persists:
+                self._again.append(timer_id)
+
+        sent.begun_ms = now_ms()
+        try:
+            self._producer.send_async(timer_id.encode(), told, deliver_at=sent.due_ms, timer_id=timer_id)
+        except TimewheelError as error:  # refused at once, as while the broker is down
+            told(error, None)

@@ -72,8 +72,8 @@ class Stage:
 
     def new_client(self, timeout_s: int = 60) -> Any:
         """Open a further client; it is closed with the stage."""
-        quiet = pulsar.ConsoleLogger(pulsar.LoggerLevel.Error)
-        client = pulsar.Client(self.broker.service_url, logger=quiet, operation_timeout_seconds=timeout_s)
+        log = pulsar.FileLogger(pulsar.LoggerLevel.Error, str(self._folder / "client.log"))
+        client = pulsar.Client(self.broker.service_url, logger=log, operation_timeout_seconds=timeout_s)
         self._stack.callback(client.close)
         return client
 
@@ -88,9 +88,9 @@ class Stage:
         """Make a post for relays; relays that can list topics also drain topics of earlier plans."""
         return self._job("relay", name, admin_url=self.broker.admin_url if lists else "", **job)
 
-    def service(self, name: str, *options: str) -> Post:
+    def service(self, name: str, *options: str, **job: Any) -> Post:
         """Make a post for `timewheel relay run`, with further options of the command."""
-        return self._job("service", name, admin_url=self.broker.admin_url, options=options)
+        return self._job("service", name, **{"admin_url": self.broker.admin_url, "options": options, **job})
 
     def consumer(self, name: str, *, subscription: str = BUSINESS, **job: Any) -> Post:
         """Make a post for consumers."""
@@ -194,9 +194,8 @@ class Stage:
         return waiting
 
     def _job(self, role: Role, name: str, **job: Any) -> Post:
-        whole = Job(
-            role=role, name=name, service_url=self.broker.service_url, plan=str(self.plan_file), ledger="", **job
-        )
+        given = {"plans": (str(self.plan_file),), **job}
+        whole = Job(role=role, name=name, service_url=self.broker.service_url, ledger="", **given)
 
         def command(ledger: Path, fuse: Fuse | None, **changes: Any) -> Sequence[str]:
             return replace(whole, ledger=str(ledger), fuse=fuse, **changes).arguments()

@@ -7,6 +7,7 @@ test knows where a process died.
 
 from __future__ import annotations
 
+import datetime as dt
 import json
 import os
 import random
@@ -14,8 +15,10 @@ import signal
 import sys
 import threading
 import time
+import zlib
 from collections import Counter
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -24,14 +27,16 @@ from typing import Any, Literal
 import pulsar
 
 from tests.support.chaos_client import Stalled, traced
-from tests.support.chaos_ledger import Acknowledged, Beat, Dying, Handled, Hop, Ledger, Ready, ready_file
+from tests.support.chaos_ledger import Acknowledged, Beat, Dying, Failed, Handled, Hop, Ledger, Ready, ready_file
 from tests.support.through import AroundAcks, BeforeSends, ThroughClient
 from tests.support.wrong_cuts import CutRules, break_rules
 from tests.support.wrong_hops import WRONG_GROUPS, HopClient, RulesName, WallClock
+from tests.support.wrong_producers import ProducerRules, break_producers
 from timewheel.broker.admin import AdminClient
 from timewheel.cli.app import main as command
 from timewheel.client.positions import Position
-from timewheel.consumers import DelayedConsumer, DelayedMessage
+from timewheel.consumers import DelayedConsumer, DelayedMessage, FixedBackoff, RetryPolicy
+from timewheel.consumers.inbox import SqliteInbox
 from timewheel.core.envelope import Envelope
 from timewheel.core.grouping import default_linger_ms
 from timewheel.core.plan import Plan
@@ -47,6 +52,9 @@ TRACE_VARIABLE = "TIMEWHEEL_CHAOS_TRACE"
 
 LOOK_MS = 1_000
 """Interval of looks for a relay that can list topics; days are seconds here."""
+
+BACKOFF = dt.timedelta(seconds=3)
+Handler = Callable[[DelayedMessage], None]
 
 BEAT_S = 0.1
 """Time between an answer of the broker and the next request: as long as the client batches acknowledgements."""
@@ -80,7 +88,7 @@ class Job:
         role: The kind of process.
         name: Name of the process, unique among processes that run at the same time.
         service_url: The broker.
-        plan: The plan file.
+        plans: The plan files. A consumer serves all of them with one client, as a service does.
         ledger: The ledger file.
         subscription: Subscription of a consumer.
         embedded: Whether a consumer also runs the plan's relay.
@@ -92,12 +100,16 @@ class Job:
         admin_url: Lets a relay list topics, as every service can; empty: the relay cannot list topics.
         stalled: Sends to topics with this text in their names stay in the client, as while such a topic is unloaded.
         options: Further options of a service's command.
+        fails: A consumer's handler fails at the first attempt of one timer in so many of the plans with ``retry``; 0:
+            never.
+        producer_rules: The rules by which a consumer's producers outlive an outage.
+        inbox: The plan files whose timers a consumer claims in an inbox, a file beside the plan for all processes.
     """
 
     role: Role
     name: str
     service_url: str
-    plan: str
+    plans: tuple[str, ...]
     ledger: str
     subscription: str = ""
     embedded: bool = False
@@ -108,6 +120,9 @@ class Job:
     stalled: str | None = None
     admin_url: str = ""
     options: tuple[str, ...] = ()
+    fails: int = 0
+    inbox: tuple[str, ...] = ()
+    producer_rules: ProducerRules = "right"
 
     def arguments(self) -> list[str]:
         return [sys.executable, "-m", "tests.support.chaos_worker", json.dumps(asdict(self))]
@@ -141,7 +156,8 @@ class _Burning:
         os.kill(os.getpid(), signal.SIGKILL)
 
 
-def _relay(job: Job, client: Any, plan: Plan, burning: _Burning, ledger: Ledger) -> None:
+def _relay(job: Job, client: Any, burning: _Burning, ledger: Ledger) -> None:
+    (plan,) = map(Plan.load, job.plans)
     ended = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: ended.set())
     if job.hop_rules == "wall clock":
@@ -167,7 +183,7 @@ def _serve(job: Job, watch: Callable[[Any], Any]) -> None:
     make = pulsar.Client
     pulsar.Client = lambda *args, **options: watch(make(*args, **options))
     sys.argv[1:] = [
-        "relay", "run", job.plan, "--service-url", job.service_url, "--admin-url", job.admin_url,
+        "relay", "run", *job.plans, "--service-url", job.service_url, "--admin-url", job.admin_url,
         "--relay-id", job.name, "--ready-file", str(ready_file(Path(job.ledger))),
         *job.options,
     ]  # fmt: skip
@@ -185,25 +201,56 @@ def _beat(client: Any, plan: Plan, ledger: Ledger, ended: threading.Event) -> No
         ledger.record(Beat)
 
 
-def _consume(job: Job, client: Any, plan: Plan, burning: _Burning, ledger: Ledger) -> None:
+def _consumer(job: Job, client: Any, path: str, burning: _Burning, ledger: Ledger) -> tuple[DelayedConsumer, Handler]:
+    plan = Plan.load(path)
+
     def handle(message: DelayedMessage) -> None:
         burning("in_handler")
         assert message.timer_id is not None, f"a message without an envelope: {message}"
         assert message.due_at is not None
         assert message.generation is not None
         due_ms = round(message.due_at.timestamp() * 1000)
+        topic = message.topic_name().rpartition("/")[2]
+        if retry is not None and message.attempt == 0 and zlib.crc32(message.timer_id.encode()) % job.fails == 0:
+            ledger.record(Failed, message.timer_id, due_ms, topic)
+            raise ValueError("the first attempt fails")
         position = Position.of(message.message_id())
-        ledger.record(Handled, message.timer_id, message.generation, position, message.hops, due_ms)
+        ledger.record(Handled, message.timer_id, message.generation, position, message.hops, due_ms, topic)
         burning("between_handled_and_ack")
 
-    with DelayedConsumer(client, plan, job.subscription, relay=job.embedded) as consumer:
-        signal.signal(signal.SIGTERM, lambda *_: consumer.stop())
+    retry = RetryPolicy(max_attempts=5, backoff=FixedBackoff(BACKOFF)) if plan.retry and job.fails else None
+    inbox = SqliteInbox(Path(path).with_suffix(".inbox")) if path in job.inbox else None
+    made = DelayedConsumer(client, plan, job.subscription, relay=job.embedded, retry=retry, inbox=inbox)
+    return made, handle
+
+
+def _consume(job: Job, client: Any, burning: _Burning, ledger: Ledger) -> None:
+    ended = threading.Event()
+    with ExitStack() as stack:
+        made = [_consumer(job, client, path, burning, ledger) for path in job.plans]
+        consumers = [stack.enter_context(consumer) for consumer, _ in made]
+
+        def stop(*_: object) -> None:
+            for consumer in consumers:
+                consumer.stop()
+
+        def run(pair: tuple[DelayedConsumer, Handler]) -> None:
+            consumer, handle = pair
+            try:
+                consumer.run(handle, workers=2, stops_on_signals=False)
+            finally:
+                stop()  # a process that serves some of its plans only would hide the failure
+
+        signal.signal(signal.SIGTERM, stop)
         ledger.record(Ready)
-        ended = threading.Event()
-        heart = threading.Thread(target=_beat, args=(client, plan, ledger, ended), name="heart", daemon=True)
+        heart = threading.Thread(
+            target=_beat, args=(client, consumers[0].plan, ledger, ended), name="heart", daemon=True
+        )
         heart.start()
         try:
-            consumer.run(handle, workers=2)
+            with ThreadPoolExecutor(len(made), thread_name_prefix="run") as threads:
+                for _ in threads.map(run, made):
+                    pass
         finally:
             ended.set()
             heart.join()
@@ -244,8 +291,9 @@ def main() -> None:
     quiet = pulsar.ConsoleLogger(pulsar.LoggerLevel.Error)
     client = pulsar.Client(job.service_url, logger=quiet, operation_timeout_seconds=10)
     break_rules(job.cut_rules)
+    break_producers(job.producer_rules)
     run = _relay if job.role == "relay" else _consume
-    run(job, _watched(job, client, burning, ledger), Plan.load(job.plan), burning, ledger)
+    run(job, _watched(job, client, burning, ledger), burning, ledger)
     client.close()
 
 

@@ -36,8 +36,8 @@ prints the command that replays its seed. After a merge of `evidence.jsonl`, `ma
 """
 TAIL = """## Not proved
 
-- Broker, relays and load shared a machine of 2 to 4 cores, with a standalone Pulsar. No play has a cluster of brokers,
-  a lost host, a divided network or replication.
+- Brokers, relays and load shared a machine of 2 to 4 cores, with a standalone Pulsar but for the section on clusters.
+  No play has a lost host, a divided network or replication.
 - Most delays are seconds to minutes, not days.
 - Exactly-once handling: a killed consumer handles its timers in flight again, and late hops leave copies.
 - A broker's memory of 10,000 producer names, and its stop at 50,000 pending timers

@@ -105,6 +105,14 @@ chaos/test_shadow_sick_topic.py: A topic full of gaps cured under a Java service
 plain clients, one unload: native against shadow
 chaos/test_shadow_table.py: One unload, native / with a shadow
 {timers on each} timers each: gaps {most gaps}, handled again {handled again}, lost {lost}, latest ms {latest ms}
+## Cluster
+a cluster, play .*
+chaos/test_cluster.py: Nodes of a cluster killed, frozen, restarted, upgraded; three replicas
+{sum faults} faults, {sum timers} timers of {sum attempted}: lost {lost}, early {early}, stuck {stuck}, twice by one \
+host {twice by one host}, in all {sum twice in all}; silent {longest silence ms} ms, a send {longest send ms} ms
+a shadow on a cluster
+chaos/test_cluster.py: The same under a shadow
+{sum faults} faults, {sum timers} timers: lost {lost}, copies handled {copies handled}, {latest ms} ms late
 ## Odd messages
 odd messages: .*
 chaos/test_odd_messages.py: Hostile messages keep no good one back; six kinds of topic

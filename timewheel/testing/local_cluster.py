@@ -113,7 +113,8 @@ class LocalCluster:
         self._say = progress or silent
         self._start_timeout_s = start_timeout_s
         self._folder: Path | None = None
-        self._jvm: Jvm | None = None
+        self._versions: dict[str, str] = {}
+        self._jvms: dict[str, Jvm] = {}
         self._processes: dict[str, OwnedProcess] = {}
         self._frozen: set[str] = set()
 
@@ -162,13 +163,11 @@ class LocalCluster:
         if self._folder is not None:
             raise RuntimeError("the cluster is open already; start brings back single nodes")
         self._config.check_memory(available_mb(_MEMINFO.read_text()) if _MEMINFO.exists() else None)
-        lib = broker_jars(self.version, progress=self._say)
-        java = find_java()
-        options = quick_options(self.version, lib, java, progress=self._say)
+        self._versions.clear()
+        self._jvms.clear()
+        self._folder = Path(tempfile.mkdtemp(prefix="timewheel-cluster-"))
         try:
-            folder = self._folder = Path(tempfile.mkdtemp(prefix="timewheel-cluster-"))
-            self._jvm = Jvm(java=java.path, lib=lib, folder=folder, options=options)
-            write_logging(folder, self._log_level)
+            write_logging(self._folder, self._log_level)
             self._start((self._nodes[ZOOKEEPER],))
             self._set_up()
             self._start(self._of(Kind.BOOKIE))
@@ -198,9 +197,15 @@ class LocalCluster:
             for process in processes.values():
                 process.kill()
 
-    def start(self, node: str) -> None:
-        """Start a node that is down, with its data, and wait until it is ready; no effect while it runs."""
-        self._start((find_node(self._nodes, node),))
+    def start(self, node: str, *, version: str | None = None) -> None:
+        """Start a node that is down, with its data, and wait until it is ready; no effect while it runs.
+
+        With `version`, the node runs that version of Pulsar from then on, as after a step of a rolling upgrade.
+        """
+        down = find_node(self._nodes, node)
+        if version is not None and self.pid(node) is None:
+            self._versions[node] = version
+        self._start((down,))
 
     def stop(self, node: str) -> None:
         """End a node in order (SIGTERM): a broker unloads its topics first. After 90 s it is killed."""
@@ -210,10 +215,10 @@ class LocalCluster:
         """Kill a node with -9 and return when it is gone; `start` brings it back with its data."""
         self._running(node).kill()
 
-    def restart(self, node: str) -> None:
-        """Stop a node in order and start it again: same ports, same data."""
+    def restart(self, node: str, *, version: str | None = None) -> None:
+        """Stop a node in order and start it again: same ports, same data; see `start` for `version`."""
         self.stop(node)
-        self.start(node)
+        self.start(node, version=version)
 
     def freeze(self, node: str) -> None:
         """Freeze a node (SIGSTOP) and return when it has stopped: connections stay open without any answer."""
@@ -329,13 +334,20 @@ class LocalCluster:
 
     def _run(self, name: str, kind: Kind, main: str, *arguments: str) -> OwnedProcess:
         """Start a class of Java in the process of this name."""
-        if self._jvm is None:
-            raise RuntimeError("the cluster was not opened")
+        jvm = self._jvm(self._versions.get(name, self.version))
         heap_mb, direct_mb = HEAP_AND_DIRECT_MB[kind]
         process = self._process(name)
         self._frozen.discard(name)
-        process.start(self._jvm.command(main, *arguments, heap_mb=heap_mb, direct_mb=direct_mb), cwd=self.folder)
+        process.start(jvm.command(main, *arguments, heap_mb=heap_mb, direct_mb=direct_mb), cwd=self.folder)
         return process
+
+    def _jvm(self, version: str) -> Jvm:
+        """Return the Java that runs this version; the first call fetches missing jars."""
+        if version not in self._jvms:
+            lib, java = broker_jars(version, progress=self._say), find_java()
+            options = quick_options(version, lib, java, progress=self._say)
+            self._jvms[version] = Jvm(java=java.path, lib=lib, folder=self.folder, options=options)
+        return self._jvms[version]
 
     def _set_up(self) -> None:
         """Write the metadata of a new cluster, its tenant `public` and its namespace `public/default`."""
@@ -380,7 +392,8 @@ class LocalCluster:
                 raise self._failure(node.name, f"was not ready within {self._start_timeout_s:g} s") from error
 
     def _failure(self, name: str, fact: str) -> BrokerFailed:
-        return BrokerFailed(f"{name} of Pulsar {self.version} {fact}; its log ends:\n{self._process(name).log_tail()}")
+        version = self._versions.get(name, self.version)
+        return BrokerFailed(f"{name} of Pulsar {version} {fact}; its log ends:\n{self._process(name).log_tail()}")
 
 
 def is_ready(node: Node) -> bool:
