@@ -63,6 +63,7 @@ INBOX = "inbox"
 LANES = {
     "tests/docs/test_handle_once.py": INBOX,
     **dict.fromkeys(("tests/broker/test_local_cluster.py", "tests/broker/test_shadow_on_cluster.py"), CLUSTER),
+    "tests/docs/test_on_a_cluster.py": CLUSTER,
     "tests/broker/test_plan_check.py": PLANNER,
     "tests/broker/test_planner_gaps.py": PLANNER,
     "tests/broker/test_plan_of_planner.py": PLANNER,
@@ -86,7 +87,7 @@ LANES = {
         ),
         "mortal",
     ),
-    **dict.fromkeys(("tests/broker/test_roles.py", "tests/broker/test_connection.py"), "secured"),
+    **dict.fromkeys(("tests/broker/test_roles.py", "tests/broker/test_least_rights.py", "tests/broker/test_connection.py"), "secured"),
     **dict.fromkeys(("tests/broker/test_local_pulsar.py", "tests/broker/test_profile.py"), "tuned"),
 }
 """Files that share expensive resources: Spark, the built wheel, brokers of a kind. Each other file is its own lane."""
