@@ -87,7 +87,10 @@ LANES = {
         ),
         "mortal",
     ),
-    **dict.fromkeys(("tests/broker/test_roles.py", "tests/broker/test_least_rights.py", "tests/broker/test_connection.py"), "secured"),
+    **dict.fromkeys(
+        ("tests/broker/test_roles.py", "tests/broker/test_least_rights.py", "tests/broker/test_connection.py"),
+        "secured",
+    ),
     **dict.fromkeys(("tests/broker/test_local_pulsar.py", "tests/broker/test_profile.py"), "tuned"),
 }
 """Files that share expensive resources: Spark, the built wheel, brokers of a kind. Each other file is its own lane."""

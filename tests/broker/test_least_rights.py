@@ -64,10 +64,10 @@ class Granted:
         role = f"role-{uuid.uuid4().hex[:8]}"
         for topic in {right.topic for right in rights}:
             actions = [right.action for right in rights if right.topic == topic]
-            url = f"{self.secured.broker.admin_url}/admin/v2/{self.topics[topic].replace('://', '/')}/permissions/{role}"
-            httpx.post(
-                url, json=actions, headers={"Authorization": f"Bearer {token_for('admin')}"}
-            ).raise_for_status()
+            url = (
+                f"{self.secured.broker.admin_url}/admin/v2/{self.topics[topic].replace('://', '/')}/permissions/{role}"
+            )
+            httpx.post(url, json=actions, headers={"Authorization": f"Bearer {token_for('admin')}"}).raise_for_status()
         return self._connect(self.secured.broker, authentication=pulsar.AuthenticationToken(token_for(role)))
 
 
@@ -94,15 +94,17 @@ def less(granted: Granted, who: str, missing: Right) -> Any:
 
 @pytest.mark.parametrize("missing", LEAST["sender"], ids=" ".join)
 def test_a_sender_with_a_right_less_is_refused_by_name(granted: Granted, missing: Right) -> None:
-    with DelayedProducer(less(granted, "sender", missing), granted.plan) as producer:
-        with pytest.raises(SendFailed, match="it takes the permission produce") as refused:
-            producer.send(b"x", deliver_after=HELD if missing.topic == TIER else DELAYED)
+    with (
+        DelayedProducer(less(granted, "sender", missing), granted.plan) as producer,
+        pytest.raises(SendFailed, match="it takes the permission produce") as refused,
+    ):
+        producer.send(b"x", deliver_after=HELD if missing.topic == TIER else DELAYED)
     assert granted.topics[missing.topic] in str(refused.value)
 
 
 @pytest.mark.parametrize("missing", LEAST["service"], ids=" ".join)
 def test_a_service_with_a_right_less_is_refused_by_name(granted: Granted, missing: Right) -> None:
-    with pytest.raises(RoleRefused, match="it takes the permission .*consume") as refused:
+    with pytest.raises(RoleRefused, match=r"it takes the permission .*consume") as refused:
         DelayedConsumer(less(granted, "service", missing), granted.plan, SUBSCRIPTION, relay=False).start()
     assert granted.topics[missing.topic] in str(refused.value)
 

@@ -1,4 +1,4 @@
-"""The page about clusters, done as a newcomer does it: a cluster is started, a broker killed, and the service goes on."""
+"""The page about clusters, done as a newcomer does it: a broker is killed, and the service goes on."""
 
 from __future__ import annotations
 
