@@ -269,8 +269,10 @@ class Intake:
         partition.took(arrival.position, self._clock.monotonic_ms())
         self._request(received.consumer)
         if received.session != partition.session:
+            # The broker delivers it again; or only if it is asked to, should it have come just after the loss was seen.
+            received.consumer.negative_acknowledge(received.message)
             partition.answered(arrival.position, self._clock.monotonic_ms())
-            return None  # the broker delivers it again
+            return None
         return arrival
 
     def close(self, partitions: Sequence[Partition]) -> None:

@@ -20,7 +20,7 @@ import pulsar.schema
 from timewheel.client.hooks import Hooks
 from timewheel.client.process import ProcessGuard
 from timewheel.client.producer_pool import CLOSED, Opened, PooledProducer, ProducerPool
-from timewheel.client.reaching import BrokerUnreachable, reaching
+from timewheel.client.reaching import BrokerUnreachable, RoleRefused, reaching
 from timewheel.client.results import (
     NO_RESULT,
     Outcome,
@@ -360,7 +360,7 @@ class BaseProducer:
 
     def _opening_failed(self, send: Send, error: Exception) -> None:
         """Set another route on a send whose producer could not be opened, or raise: nothing (further) was sent."""
-        if isinstance(error, TimewheelError) and not isinstance(error, BrokerUnreachable):
+        if isinstance(error, TimewheelError) and not isinstance(error, BrokerUnreachable | RoleRefused):
             if not send.stored or send.outgoing.place == "cancellations":
                 raise error
             raise self._as_unknown(send, error) from error

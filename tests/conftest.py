@@ -69,6 +69,7 @@ LANES = {
             "tests/broker/test_relay_outage.py",
             "tests/broker/test_shadow_on_cluster.py",
             "tests/chaos/test_cluster.py",
+            "tests/docs/test_on_a_cluster.py",
         ),
         CLUSTER,
     ),
@@ -95,7 +96,10 @@ LANES = {
         ),
         "mortal",
     ),
-    **dict.fromkeys(("tests/broker/test_roles.py", "tests/broker/test_connection.py"), "secured"),
+    **dict.fromkeys(
+        ("tests/broker/test_roles.py", "tests/broker/test_least_rights.py", "tests/broker/test_connection.py"),
+        "secured",
+    ),
     **dict.fromkeys(("tests/broker/test_local_pulsar.py", "tests/broker/test_profile.py"), "tuned"),
 }
 """Files that share expensive resources: Spark, the built wheel, brokers of a kind. Each other file is its own lane."""

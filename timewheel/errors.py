@@ -56,7 +56,7 @@ if TYPE_CHECKING:
         ProtocolViolation,
         TooManyRequests,
     )
-    from timewheel.client.reaching import BrokerUnreachable
+    from timewheel.client.reaching import BrokerUnreachable, RoleRefused
     from timewheel.consumers.errors import ReceiveTimeout, SubscribeRefused
     from timewheel.consumers.inbox.protocol import BadInbox, InboxFull, InboxKeyTooLong, InboxUnavailable
     from timewheel.inspect.errors import (
@@ -96,8 +96,8 @@ __all__ = [
     "InboxKeyTooLong", "InboxUnavailable", "LogUnreadable", "LookupFailed", "MaxDelayTooShort", "MissingColumn",
     "NoSuchTarget", "NoSuchTopic", "NoValidRows", "NotOfThisPlan", "NothingToSample", "PayloadTooLarge",
     "PlanError", "PlannerError", "ProfileError", "ProtocolViolation", "ReceiveTimeout", "ReplayFailed",
-    "ReservedProperty", "SendFailed", "SendOutcomeUnknown", "SendRefused", "SendTimeUnknown", "SeveralTopics",
-    "StatisticUnreadable", "SubscribeRefused", "TimewheelError", "TokenNotGiven", "TooManyRequests",
+    "ReservedProperty", "RoleRefused", "SendFailed", "SendOutcomeUnknown", "SendRefused", "SendTimeUnknown",
+    "SeveralTopics", "StatisticUnreadable", "SubscribeRefused", "TimewheelError", "TokenNotGiven", "TooManyRequests",
     "TooManyTopics", "TopologyError", "UndrainedTopics", "UnitUnknown", "UnsupportedAcknowledgement",
     "WrongTimeUnit",
 ]  # fmt: skip
@@ -117,6 +117,6 @@ _BY_ROOM = {
 _MODULE_OF = {name: f"timewheel.{room}.errors" for room, names in _BY_ROOM.items() for name in names}
 _INBOX = ("BadInbox", "InboxFull", "InboxKeyTooLong", "InboxUnavailable")
 _MODULE_OF |= dict.fromkeys(_INBOX, "timewheel.consumers.inbox.protocol")
-_MODULE_OF["BrokerUnreachable"] = "timewheel.client.reaching"
+_MODULE_OF["BrokerUnreachable"] = _MODULE_OF["RoleRefused"] = "timewheel.client.reaching"
 
 __getattr__ = names_on_first_use(__name__, _MODULE_OF)

@@ -32,6 +32,34 @@ class BrokerUnreachable(TimewheelError, pulsar.Timeout, pulsar.ConnectError, Con
     """The next check."""
 
 
+@says("the client's role may not open {call} of {topic}: {cause}; {remedy}")
+class RoleRefused(TimewheelError, pulsar.AuthorizationError, PermissionError):  # type: ignore[misc]  # pulsar ships no types
+    """The brokers refused the client's role a lookup, a producer or a consumer.
+
+    A subclass of pulsar-client's error, so that code written for it continues to work.
+    """
+
+    call: str
+    """The call that was refused, such as "a new consumer"."""
+    topic: str
+    """Topic of the call."""
+    cause: str
+    """The client's error."""
+    remedy: str
+    """The permission that the role needs."""
+
+
+RIGHT_OF = {"a new producer": "produce", "a new consumer": "consume", "a new reader": "consume"}
+"""The permission that a call takes; a lookup takes either."""
+
+
+def _refused(call: str, topic: str, error: Exception) -> RoleRefused:
+    needed = RIGHT_OF.get(call, "produce or consume")
+    topic, _ = partition_of(topic)
+    grant = pulsar_admin("topics", "grant-permission", "--role", "ROLE", "--actions", needed.split()[0], topic)
+    return RoleRefused(call, topic, str(error), f"it takes the permission {needed}: {grant}")
+
+
 Explain = Callable[[str, str, Exception], BrokerUnreachable]
 """Makes the error of a failed call from the call, the topic and the client's error."""
 
@@ -84,6 +112,8 @@ class ReachingClient:
     def _called(self, call: str, topic: str, function: Callable[..., Any], *args: Any, **options: Any) -> Any:
         try:
             answer = function(*args, **options)
+        except pulsar.AuthorizationError as error:
+            raise _refused(call, topic, error) from error
         except (pulsar.Timeout, pulsar.ConnectError) as error:
             if self._has_answered and call != LOOKUP:
                 raise BrokerUnreachable(

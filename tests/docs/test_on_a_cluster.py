@@ -1,0 +1,44 @@
+"""The page about clusters, done as a newcomer does it: a broker is killed, and the service goes on."""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.support.checkout import ROOT
+from tests.support.pages import blocks, typed
+from tests.support.reader import Reader
+from timewheel.testing import eventually
+
+PAGE = (ROOT / "docs" / "how-to" / "on-a-cluster.md").read_text(encoding="utf-8")
+START_S, SERVED_AGAIN_S = 180, 150
+BEFORE, AFTER = 10, 10
+"""Timers handled before the kill, and sent after it."""
+
+
+@pytest.mark.short
+@pytest.mark.timeout(500)
+def test_the_service_goes_on_when_a_broker_is_killed(tmp_path: Path) -> None:
+    start, kill = typed(PAGE)
+    (service,) = blocks(PAGE, "python")
+    reader = Reader(tmp_path, Path(sys.executable).parent)
+    reader.write(service)
+    cluster = tmp_path / "cluster.json"
+    with reader.started(start):
+        eventually(lambda: cluster.exists() and cluster.read_text().endswith("\n"), START_S)
+        with reader.started(f"python {service.named}") as (process, output):
+
+            def handled() -> set[int]:
+                return {int(number) for number in re.findall(r"^timer-(\d+) late by", output.read_text(), re.MULTILINE)}
+
+            def came(last: int) -> bool:
+                assert process.poll() is None, output.read_text()
+                return set(range(last + 1)) <= handled()
+
+            eventually(lambda: came(BEFORE), START_S)
+            with reader.started(kill) as (killing, _):
+                assert killing.wait(START_S) == 0
+            eventually(lambda: came(max(handled()) + AFTER), SERVED_AGAIN_S)
