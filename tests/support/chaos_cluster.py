@@ -106,7 +106,7 @@ class Faults:
             self.cluster.start(node)
 
     def _rolling(self, version: str | None) -> None:
-        """Restart brokers, or all nodes if they get another version: bookies first, as Pulsar's documentation asks."""
+        """Restart brokers, or all nodes with another version, in the order of Pulsar's upgrade guide."""
         nodes = self.cluster.admin_urls if version is None else sorted(self.cluster.nodes, key=_in_order_of_upgrade)
         for node in nodes:
             self.cluster.restart(node, version=version)
