@@ -41,6 +41,7 @@ class AsyncDelayedProducer(BaseProducer):
         self._finished: deque[Send] = deque()
         self._is_called = False
         self._continuations: set[asyncio.Task[None]] = set()
+        self._openings: dict[Opened, asyncio.Event] = {}
         self._stored = 0  # count of stored sends
         self._changed = asyncio.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -179,16 +180,24 @@ class AsyncDelayedProducer(BaseProducer):
 
     async def _until(self, opening: Opened, timeout_s: float) -> None:
         """Wait for the end of an opening, or for this time."""
-        loop, ended = asyncio.get_running_loop(), asyncio.Event()
+        if opening.done():
+            return
+        ended = self._openings.get(opening)
+        if ended is None:
+            # A single wake-up of the loop for all that wait.
+            ended = self._openings[opening] = asyncio.Event()
+            opening.add_done_callback(self._wake)
+        with suppress(TimeoutError):
+            await asyncio.wait_for(ended.wait(), timeout_s)
 
-        def wake(_: object) -> None:
-            with suppress(RuntimeError):  # the loop was closed: no caller is left
-                loop.call_soon_threadsafe(ended.set)
+    def _wake(self, opening: Opened) -> None:
+        """Let the loop know that an opening has ended; runs on a thread of the pool."""
+        assert self._loop is not None, "a send knows its loop"
+        with suppress(RuntimeError):  # the loop was closed: no caller is left
+            self._loop.call_soon_threadsafe(self._opening_ended, opening)
 
-        if not opening.done():
-            opening.add_done_callback(wake)
-            with suppress(TimeoutError):
-                await asyncio.wait_for(ended.wait(), timeout_s)
+    def _opening_ended(self, opening: Opened) -> None:
+        self._openings.pop(opening).set()
 
     def _client_finished(self, send: Send) -> None:
         """Hand over a finished attempt to the loop; runs on the client's own thread."""
