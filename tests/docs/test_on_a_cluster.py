@@ -43,6 +43,7 @@ def test_the_service_goes_on_when_the_owner_of_a_partition_is_killed(tmp_path: P
             assert re.fullmatch(r"broker-\d killed\n", killed.read_text())
             last = max(handled(output)) + AFTER
             eventually(lambda: came(last), SERVED_AGAIN_S)
+            assert re.search(r"late by \d+:\d+:(?!00)", output.read_text()), "the killed broker served nothing of it"
 
 
 def handled(output: Path) -> set[int]:
