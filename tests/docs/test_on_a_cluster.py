@@ -1,4 +1,4 @@
-"""The page about clusters, done as a newcomer does it: a broker is killed, and the service goes on."""
+"""The page about clusters, done as a newcomer does it: the owner of a partition is killed, and the service goes on."""
 
 from __future__ import annotations
 
@@ -21,24 +21,31 @@ BEFORE, AFTER = 10, 10
 
 @pytest.mark.short
 @pytest.mark.timeout(500)
-def test_the_service_goes_on_when_a_broker_is_killed(tmp_path: Path) -> None:
+def test_the_service_goes_on_when_the_owner_of_a_partition_is_killed(tmp_path: Path) -> None:
     start, kill = typed(PAGE)
-    (service,) = blocks(PAGE, "python")
+    service, killer = blocks(PAGE, "python")
     reader = Reader(tmp_path, Path(sys.executable).parent)
-    reader.write(service)
+    for file in (service, killer):
+        reader.write(file)
     cluster = tmp_path / "cluster.json"
     with reader.started(start):
         eventually(lambda: cluster.exists() and cluster.read_text().endswith("\n"), START_S)
         with reader.started(f"python {service.named}") as (process, output):
 
-            def handled() -> set[int]:
-                return {int(number) for number in re.findall(r"^timer-(\d+) late by", output.read_text(), re.MULTILINE)}
-
             def came(last: int) -> bool:
-                assert process.poll() is None, output.read_text()
-                return set(range(last + 1)) <= handled()
+                if process.poll() is not None:
+                    pytest.fail(output.read_text())
+                return set(range(last + 1)) <= handled(output)
 
             eventually(lambda: came(BEFORE), START_S)
-            with reader.started(kill) as (killing, _):
-                assert killing.wait(START_S) == 0
-            eventually(lambda: came(max(handled()) + AFTER), SERVED_AGAIN_S)
+            with reader.started(kill) as (killing, killed):
+                assert killing.wait(START_S) == 0, killed.read_text()
+            assert re.fullmatch(r"broker-\d killed\n", killed.read_text())
+            last = max(handled(output)) + AFTER
+            eventually(lambda: came(last), SERVED_AGAIN_S)
+            assert re.search(r"late by \d+:\d+:(?!00)", output.read_text()), "the killed broker served nothing of it"
+
+
+def handled(output: Path) -> set[int]:
+    """Return the numbers of the timers that the service has printed."""
+    return {int(number) for number in re.findall(r"^timer-(\d+) late by", output.read_text(), re.MULTILINE)}

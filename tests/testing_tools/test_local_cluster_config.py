@@ -170,7 +170,15 @@ def test_the_command_prints_urls_and_node_names_and_ends_on_ctrl_c(
         assert "bookie-3" in out
 
 
-def test_the_command_refuses_a_setting_that_the_cluster_decides() -> None:
-    refused = command("broker", "--cluster", "--set", "brokerServicePort=6650")
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        (("--cluster", "--set", "brokerServicePort=6650"), "the cluster decides this itself"),
+        (("--cluster", "--session-timeout", "61s"), "choose 2 to 60 s"),
+        (("--session-timeout", "10s"), "add --cluster"),
+    ],
+)
+def test_the_command_refuses_what_it_cannot_do(options: tuple[str, ...], reason: str) -> None:
+    refused = command("broker", *options)
     assert refused.returncode == 2
-    assert "the cluster decides this itself" in " ".join(refused.stderr.split())
+    assert reason in " ".join(refused.stderr.replace("│", " ").split())

@@ -188,6 +188,8 @@ def _print_foresight(console: Console, found: Foresight) -> None:
     show_line(console, f"For this trace the planner would choose: {found.verdict}")
 
 
+SESSION_TIMEOUT = "30s"
+"""Pulsar's default."""
 LOOK_INTERVAL_S = 1.0
 """Python handles a signal when a wait returns; this interval bounds the wait."""
 
@@ -205,6 +207,10 @@ def broker(
     cluster: Annotated[
         bool, Option("--cluster", help="Run a cluster: ZooKeeper, three bookies and three brokers, with --set for all.")
     ] = False,
+    session_timeout: Annotated[
+        str | None,
+        Option(show_default=SESSION_TIMEOUT, help="With --cluster: a node silent for so long counts as dead."),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Run a real Pulsar broker on this machine until Ctrl-C, then remove its data."""
@@ -212,6 +218,9 @@ def broker(
     from timewheel.testing.process import exit_words
 
     config = _parsed(settings or [])
+    if session_timeout is not None and not cluster:
+        raise typer.BadParameter("a broker alone has no session; add --cluster", param_hint="--session-timeout")
+    session_s = parse_duration(session_timeout or SESSION_TIMEOUT) / 1_000
     # SIGINT and SIGTERM both leave the with block, which removes the broker and its data.
     stop_at_end()
 
@@ -221,9 +230,9 @@ def broker(
     try:
         if cluster:
             try:
-                nodes = LocalCluster(version, config=config, progress=on_progress)
+                nodes = LocalCluster(version, config=config, progress=on_progress, session_timeout_s=session_s)
             except ValueError as error:
-                raise typer.BadParameter(str(error), param_hint="--set") from error
+                raise typer.BadParameter(str(error), param_hint="--cluster") from error
             with nodes:
                 _announce_cluster(nodes, as_json=as_json)
                 ended: set[str] = set()
