@@ -22,7 +22,6 @@ from timewheel.core.errors import AdminDenied, AdminError, AdminUnreachable
 from timewheel.events import BrokerConfigurationDenied
 from timewheel.hooks import Hook
 
-
 HEALTH_TIMEOUT_S = 10.0
 """A healthy broker answers the question for its health in 0.05 s, at the first time in some seconds."""
 
@@ -236,8 +235,8 @@ class AdminClient:
         tls: TLS settings, for example from `timewheel.broker.admin.http.tls_context`; or a function that returns the
             current settings, called before every request; None: the system's authorities.
         timeout_s: Seconds for each step of a request.
-        retry_for_s: Seconds since a call's begin within which it may be repeated (only if that is safe); 0: never, but by
-            the next host of the URL.
+        retry_for_s: Seconds since a call's begin within which it may be repeated (only if that is safe); 0: never, but
+            by the next host of the URL.
         hooks: Called with warnings; None: they are logged.
         transport: An httpx transport, for tests.
         entries: Source that is tried first for single entries; None: they are read through the admin API, which makes

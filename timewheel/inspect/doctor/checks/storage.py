@@ -53,7 +53,7 @@ SICK_BROKER = error_kind(slug="sick-broker", do="Bring bookies back, until more 
     why="The broker cannot store a message of its own, as when too few bookies run: no timer is taken or moved.")
 NO_SPECULATIVE_READS = note_kind(slug="no-speculative-reads", do="Let brokers read from a second bookie.",
     why="A read waits for a bookie that hangs, though others have the entry, so deliveries may stop for 18 s or more.")
-SHORT_GUARD = note_kind(slug="short-guard", do="Make the guard longer than twice the session time-out of brokers plus 30 s.",
+SHORT_GUARD = note_kind(slug="short-guard", do="Make it longer than twice the brokers' session time-out and 30 s.",
     why="Timers held while a broker dies may miss the guard: they go by the late lane, and may be handled twice.")
 ENDLESS_LEDGERS = warning_kind(slug="endless-ledgers", do="Let ledgers end after some hours.",
     why="Disk is freed by whole ledgers: a ledger that is open for longer than timers wait keeps all handled timers.")
