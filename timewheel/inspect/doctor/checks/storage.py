@@ -51,7 +51,7 @@ NO_SPARE_BOOKIE = warning_kind(slug="no-spare-bookie", do="Run one bookie more, 
     why="A ledger needs every bookie: while one of them is away, nothing can be written.")
 SICK_BROKER = error_kind(slug="sick-broker", do="Bring bookies back, until more run than a ledger needs.",
     why="The broker cannot store a message of its own, as when too few bookies run: no timer is taken or moved.")
-NO_SPECULATIVE_READS = note_kind(slug="no-speculative-reads", do="Decide whether brokers shall read from a second bookie.",
+NO_SPECULATIVE_READS = note_kind(slug="no-speculative-reads", do="Decide whether a second bookie is read.",
     why="The setting is off, so a read asks the next bookie only after the first has failed or timed out.")
 SHORT_GUARD = note_kind(slug="short-guard", do="Make it longer than twice the brokers' session time-out and 30 s.",
     why="Timers held while a broker dies may miss the guard: they go by the late lane, and may be handled twice.")
