@@ -6,7 +6,7 @@ import gzip
 import socketserver
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import Any
 
@@ -382,7 +382,7 @@ class Cluster:
     """Answers by host; hosts without an answer of their own are well."""
 
     def __init__(self, **answers: Answer) -> None:
-        self.answers = answers
+        self.answers: Mapping[str, Answer] = answers
         self.asked: list[str] = []
         self.credentials: set[str | None] = set()
         self.clock = LeapingClock()
