@@ -27,6 +27,7 @@ from timewheel.core.errors import (
     DurationError,
     EnvelopeError,
     EnvelopeTooNew,
+    OwnerUnreachable,
     PayloadTooLarge,
     PlanError,
     ProfileError,
@@ -94,12 +95,12 @@ __all__ = [
     "ConsumerLost", "DaysAlreadyStored", "DelayTooLong", "DurationError", "EmptyHistory", "EnvelopeError",
     "EnvelopeTooNew", "ExtraMissing", "FrameTooLarge", "GapLogUnreadable", "HistoryUnreadable", "InboxFull",
     "InboxKeyTooLong", "InboxUnavailable", "LogUnreadable", "LookupFailed", "MaxDelayTooShort", "MissingColumn",
-    "NoSuchTarget", "NoSuchTopic", "NoValidRows", "NotOfThisPlan", "NothingToSample", "PayloadTooLarge",
-    "PlanError", "PlannerError", "ProfileError", "ProtocolViolation", "ReceiveTimeout", "ReplayFailed",
-    "ReservedProperty", "RoleRefused", "SendFailed", "SendOutcomeUnknown", "SendRefused", "SendTimeUnknown",
-    "SeveralTopics", "StatisticUnreadable", "SubscribeRefused", "TimewheelError", "TokenNotGiven", "TooManyRequests",
-    "TooManyTopics", "TopologyError", "UndrainedTopics", "UnitUnknown", "UnsupportedAcknowledgement",
-    "WrongTimeUnit",
+    "NoSuchTarget", "NoSuchTopic", "NoValidRows", "NotOfThisPlan", "NothingToSample", "OwnerUnreachable",
+    "PayloadTooLarge", "PlanError", "PlannerError", "ProfileError", "ProtocolViolation", "ReceiveTimeout",
+    "ReplayFailed", "ReservedProperty", "RoleRefused", "SendFailed", "SendOutcomeUnknown", "SendRefused",
+    "SendTimeUnknown", "SeveralTopics", "StatisticUnreadable", "SubscribeRefused", "TimewheelError",
+    "TokenNotGiven", "TooManyRequests", "TooManyTopics", "TopologyError", "UndrainedTopics", "UnitUnknown",
+    "UnsupportedAcknowledgement", "WrongTimeUnit",
 ]  # fmt: skip
 
 # Loaded on first use: catching a refused send should not load the planner, nor the planner the Pulsar client.

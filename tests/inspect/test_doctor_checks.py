@@ -140,7 +140,7 @@ def healthy(plan: Plan = PLAN) -> Seen:
         at_ms=NOW_MS,
         profile=BrokerProfile.named("4.0"),
         settings={},
-        bookies=3,
+        bookies=4,
         namespaces={SPACE: namespace()},
         topics=tuple(topics),
     )
@@ -340,6 +340,15 @@ CASES: list[tuple[str, Change]] = [
     ),
     ("one-confirmation", own(PERSISTENCE, Persistence(ensemble=2, write_quorum=2, ack_quorum=1))),
     ("too-few-bookies", lambda seen: replace(seen, bookies=2)),
+    ("no-spare-bookie", lambda seen: replace(seen, bookies=3)),
+    ("sick-broker", lambda seen: replace(seen, ailment="Not enough non-faulty bookies available")),
+    ("no-speculative-reads", settings(bookkeeperClientSpeculativeReadTimeoutInMillis="0")),
+    ("short-guard", all_of(planned(guard_ms=90_000), lambda seen: replace(seen, brokers=2))),
+    (
+        "short-guard",
+        all_of(settings(metadataStoreSessionTimeoutMillis="200000"), lambda seen: replace(seen, brokers=2)),
+    ),
+    ("short-guard", all_of(settings(zooKeeperSessionTimeoutMillis="200000"), lambda seen: replace(seen, brokers=2))),
     ("endless-ledgers", settings(managedLedgerMaxLedgerRolloverTimeMinutes="0")),
     ("endless-ledgers", settings(managedLedgerMaxLedgerRolloverTimeMinutes="1441")),
     ("message-size-differs", own(MAX_MESSAGE_BYTES, 1_000_000)),
@@ -803,6 +812,8 @@ ANSWERS: dict[str, Any] = {
     "/brokers/configuration": [],
     "/brokers/version": "4.0.7",
     "/bookies/all": {"bookies": [{"bookieId": "1"}, {"bookieId": "2"}, {"bookieId": "3"}]},
+    "/brokers": ["one:8080"],
+    "/brokers/health": "ok",
     "/namespaces/a/b": {"replication_clusters": ["one"]},
     "/persistent/a/b": ["persistent://a/b/t-partition-0"],
     f"{TOPIC}/partitions": {"partitions": 1},
@@ -832,7 +843,7 @@ def test_a_plan_is_read_and_in_order() -> None:
 @pytest.mark.parametrize(
     ("changes", "found"),
     [
-        ({"/brokers/configuration/runtime": 403}, ["not-seen", "not-seen"]),
+        ({"/brokers/configuration/runtime": 403}, ["not-seen"] * 3),
         ({"/bookies/all": 403}, ["not-seen"]),
         ({f"{TOPIC}/messageTTL": 403}, ["unguarded-topic", "not-seen"]),
         ({f"{PART}/stats": 403}, ["not-seen"]),

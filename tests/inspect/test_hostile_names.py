@@ -165,6 +165,7 @@ NEVER_A_FINDING = [
     f"pulsar-admin topics stats {DUE}",  # of `gaps explain`
     f"pulsar-admin topics lookup {DUE}",  # of a broker that cannot be reached
     f"pulsar-admin topics unload {DUE}",  # of `shadow status`
+    f"pulsar-admin topics grant-permission --role ROLE --actions produce {DUE}",  # of a refused role
     f"pulsar-admin tenants create {SPACE.partition('/')[0]}",  # of `topics ensure`, and the next two
     f"pulsar-admin namespaces create {SPACE}",
     f"pulsar-admin topics delete {DUE}-partition-0",

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import gzip
-from collections.abc import Callable, Iterator
+import socketserver
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import httpx
 import pytest
 
 from tests.support.manual_clock import LeapingClock
-from timewheel.broker.admin.http import MAX_REDIRECTS, AdminHttp, Repeat, may_repeat
-from timewheel.core.errors import AdminDenied, AdminError, AdminMissing, AdminUnreachable
+from timewheel.broker.admin.http import MAX_REDIRECTS, SWITCH_S, AdminHttp, Repeat, may_repeat
+from timewheel.core.errors import AdminDenied, AdminError, AdminMissing, AdminUnreachable, OwnerUnreachable
 
 ASKED = "http://asked:8080"
 OWNER = "http://owner:8080"
@@ -185,7 +189,11 @@ def test_a_token_never_shows_in_an_error() -> None:
         assert "s3cret" not in str(failed.value)
 
 
-@pytest.mark.parametrize("url", ["broker:8080", "pulsar://broker:6650", "http://", "http://u:p@broker:8080", ""])
+@pytest.mark.parametrize(
+    "url",
+    ["broker:8080", "pulsar://broker:6650", "http://", "http://u:p@broker:8080", "",
+     "http://one:8080,", "http://one:8080,u:p@two:8080"],
+)  # fmt: skip
 def test_what_is_no_admin_url_is_refused(url: str) -> None:
     with pytest.raises(ValueError, match="admin URL"):
         AdminHttp(url)
@@ -211,6 +219,8 @@ def failed(status: int) -> AdminError:
     ("error", "repeated_for"),
     [
         (NOT_SENT, {Repeat.READ, Repeat.WRITE, Repeat.NEVER}),
+        (OwnerUnreachable("GET /x", "refused", sent=False), {Repeat.READ, Repeat.WRITE, Repeat.NEVER}),
+        (OwnerUnreachable("GET /x", "timed out", sent=True), {Repeat.READ, Repeat.WRITE}),
         (failed(429), {Repeat.READ, Repeat.WRITE, Repeat.NEVER}),
         (NO_ANSWER, {Repeat.READ, Repeat.WRITE}),
         (AdminUnreachable("GET /x", "no HTTP", sent=False, wrong_url=True), set()),
@@ -358,3 +368,136 @@ def test_what_is_compressed_counts_as_it_is_opened(monkeypatch: pytest.MonkeyPat
     assert http(10_000).get("/clusters") == "x" * 10_000
     with pytest.raises(AdminError, match="larger than"):
         http(2_000_000).get("/clusters")
+
+
+# --- several hosts
+
+ONE, TWO, THREE = (f"http://{name}:8080" for name in ("one", "two", "three"))
+SEVERAL = "http://one:8080,two:8080,three:8080"
+X = "/admin/v2/x"
+REFUSED, SILENT = httpx.ConnectError("refused"), httpx.ReadTimeout("silent")
+
+
+class Cluster:
+    """Answers by host; hosts without an answer of their own are well."""
+
+    def __init__(self, **answers: Answer) -> None:
+        self.answers: Mapping[str, Answer] = answers
+        self.asked: list[str] = []
+        self.credentials: set[str | None] = set()
+        self.clock = LeapingClock()
+
+    def __call__(self, request: httpx.Request) -> httpx.Response:
+        self.asked.append(request.url.host)
+        self.credentials.add(request.headers.get("Authorization"))
+        answer = self.answers.get(request.url.host, ok())
+        if isinstance(answer, Exception):
+            raise answer
+        return httpx.Response(answer.status_code, headers=answer.headers, content=answer.content)
+
+    def http(self, url: str = SEVERAL, **options: Any) -> AdminHttp:
+        return AdminHttp(url, transport=httpx.MockTransport(self), clock=self.clock, **options)
+
+
+@pytest.mark.parametrize("failure", [REFUSED, SILENT, httpx.RemoteProtocolError("closed")])
+def test_the_next_host_is_asked_at_once_and_the_one_that_failed_is_remembered(failure: Exception) -> None:
+    cluster = Cluster(one=failure)
+    http = cluster.http(token="t0ken", retry_for_s=0)
+    assert [http.get("/x") for _ in range(3)] == ["ok"] * 3
+    assert cluster.asked == ["one", "two", "two", "two"]
+    assert cluster.clock.waits_ms == []
+    assert cluster.credentials == {"Bearer t0ken"}
+
+
+def test_a_host_that_is_back_is_asked_when_the_present_one_fails() -> None:
+    cluster = Cluster(one=REFUSED)
+    http = cluster.http()
+    http.get("/x")
+    cluster.answers = {"two": REFUSED, "three": REFUSED}
+    assert http.get("/x") == "ok"
+    assert cluster.asked == ["one", "two", "two", "three", "one"]
+
+
+@pytest.mark.parametrize(
+    ("failure", "repeat", "asked"),
+    [
+        (REFUSED, Repeat.READ, ["one", "two"]),
+        (REFUSED, Repeat.WRITE, ["one", "two"]),
+        (REFUSED, Repeat.NEVER, ["one", "two"]),  # nothing was sent
+        (SILENT, Repeat.READ, ["one", "two"]),
+        (SILENT, Repeat.WRITE, ["one", "two"]),
+        (SILENT, Repeat.NEVER, ["one"]),  # it may have had its effect
+        (refusal(503), Repeat.WRITE, ["one", "two"]),
+        (refusal(500), Repeat.READ, ["one", "two"]),
+        (refusal(500), Repeat.WRITE, ["one"]),
+        (refusal(404), Repeat.READ, ["one"]),
+    ],
+)
+def test_another_host_gets_a_call_only_if_a_second_call_is_harmless(
+    failure: Answer, repeat: Repeat, asked: list[str]
+) -> None:
+    cluster = Cluster(one=failure)
+    with suppress(AdminError):
+        cluster.http().call("POST", "/x", repeat=repeat)
+    assert cluster.asked == asked
+
+
+def test_if_no_host_answers_the_error_names_all_of_them() -> None:
+    cluster = Cluster(one=REFUSED, two=SILENT, three=REFUSED)
+    with pytest.raises(AdminUnreachable) as failed:
+        cluster.http(retry_for_s=0).get("/x")
+    assert cluster.asked == ["one", "two", "three"]
+    assert all(url in str(failed.value) for url in (ONE, TWO, THREE))
+    assert failed.value.sent
+
+
+def test_a_silent_owner_is_no_silent_cluster_and_no_other_host_is_asked() -> None:
+    cluster = Cluster(one=redirect(f"{OWNER}{X}"), owner=SILENT)
+    with pytest.raises(OwnerUnreachable, match=f"{OWNER} gave no answer.*; {ONE} redirected there") as failed:
+        cluster.http(retry_for_s=0).get("/x")
+    assert not isinstance(failed.value, AdminUnreachable)
+    assert cluster.asked == ["one", "owner"]
+
+
+@contextmanager
+def listening(*, answer: bytes, after_s: float = 0.0, to: bytes = b"") -> Iterator[int]:
+    """Listen at a port: a call that has `to` in it gets an answer, after a time; an empty answer is silence."""
+    ended = threading.Event()
+
+    class Handler(socketserver.StreamRequestHandler):
+        def handle(self) -> None:
+            while line := self.rfile.readline():
+                head = [line, *iter(self.rfile.readline, b"\r\n")]
+                ended.wait(after_s if to in line else 0)
+                if not answer or not head:
+                    ended.wait()
+                    return
+                self.wfile.write(answer)
+
+    class Server(socketserver.ThreadingTCPServer):
+        daemon_threads = True
+
+    with Server(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        try:
+            yield server.server_address[1]
+        finally:
+            ended.set()
+            server.shutdown()
+
+
+OK_ANSWER = b'HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\n"ok"'
+
+
+def test_a_frozen_host_is_left_within_two_seconds_and_a_slow_one_is_waited_for() -> None:
+    slow_s = 3 * SWITCH_S
+    with listening(answer=b"") as frozen, listening(answer=OK_ANSWER, after_s=slow_s, to=b"/slow") as slow:
+        http = AdminHttp(f"http://127.0.0.1:{frozen},127.0.0.1:{slow}", retry_for_s=0)
+        began = time.monotonic()
+        assert http.get("/x") == "ok"
+        left = time.monotonic()
+        assert http.call("POST", "/slow", repeat=Repeat.NEVER).text == '"ok"'
+        ended = time.monotonic()
+        http.close()
+    assert 2 * SWITCH_S <= left - began < 10 * SWITCH_S
+    assert slow_s <= ended - left < 10 * SWITCH_S

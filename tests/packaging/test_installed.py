@@ -70,13 +70,15 @@ def test_a_service_needs_no_extra_and_the_command_names_its_own(
     sdk_python: Path, tmp_path: Path, say: Callable[[object], None]
 ) -> None:
     loaded = set(_import(sdk_python, tmp_path, *SDK, "timewheel.relay")["loaded"])
-    assert loaded & {"httpx", "rich", "typer", "tenacity"} == set()
+    assert loaded & {"httpcore", "httpx", "rich", "typer", "tenacity"} == set()
 
     done = _run([str(sdk_python.parent / "timewheel"), "gaps", "public/default"], tmp_path)
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr == (
-        "error: the command timewheel needs cramjam, google-crc32c, httpx, rich, tenacity, typer, which this line "
-        f"installs: {sdk_python} -m pip install 'cramjam>=2.8' 'google-crc32c>=1.5' httpx rich tenacity typer\n"
+        "error: the command timewheel needs cramjam, google-crc32c, httpcore, httpx, rich, tenacity, typer, "
+        "which this line "
+        f"installs: {sdk_python} -m pip install 'cramjam>=2.8' 'google-crc32c>=1.5' httpcore httpx rich "
+        "tenacity typer\n"
     )
     done = _run([str(sdk_python), "-c", "import timewheel.provision"], tmp_path)
     assert "ExtraMissing: the admin API's client needs cramjam, " in done.stderr

@@ -26,6 +26,7 @@ TIME = re.compile(r"\d+s")
 QUOTA = re.compile(r"destination_storage|message_age")
 START = re.compile(r"latest|earliest|\d+:\d+")
 CLUSTERS = re.compile(r"[\w.-]+(,[\w.-]+)*")
+ACTIONS = re.compile(r"(produce|consume)(,(produce|consume))*")
 MODE = re.compile(r"delete_when_no_subscriptions|delete_when_subscriptions_caught_up")
 
 
@@ -87,6 +88,7 @@ COMMANDS: Mapping[tuple[str, str], Command] = {
     ("topics", "lookup"): Command(about=TOPIC),
     ("topics", "stats"): Command(about=TOPIC),
     ("topics", "unload"): Command(about=TOPIC),
+    ("topics", "grant-permission"): Command(about=TOPIC, needs={"--role": NAME, "--actions": ACTIONS}),
     ("tenants", "create"): Command(about=TENANT),
     ("brokers", "update-dynamic-config"): Command(
         about=NOTHING, needs={"--config": re.compile(r"\w+"), "--value": re.compile(r"[\w.-]+")}

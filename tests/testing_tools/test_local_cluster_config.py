@@ -12,6 +12,7 @@ import timewheel.testing
 from tests.support.command_line import timewheel as command
 from timewheel.cli import demo
 from timewheel.cli.long_running import Stopped
+from timewheel.core.connection import urls_of
 from timewheel.testing import BrokerFailed, BrokerUnavailable, LocalCluster
 from timewheel.testing.cluster_config import ClusterConfig, Kind, Node, available_mb
 
@@ -56,7 +57,7 @@ def test_nodes_have_names_and_ports_of_their_own() -> None:
     cluster = LocalCluster(brokers=2, bookies=1)
     assert cluster.nodes == ("zookeeper", "bookie-1", "broker-1", "broker-2")
     assert list(cluster.admin_urls) == ["broker-1", "broker-2"]
-    assert cluster.admin_url == cluster.admin_urls["broker-1"]
+    assert urls_of(cluster.admin_url) == tuple(cluster.admin_urls.values())
     ports = [port for node in config().nodes() for port in node.ports]
     assert len(set(ports)) == 1 + 3 + 2 * 3
     assert cluster.service_url.count(",") == 1

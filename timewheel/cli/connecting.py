@@ -53,7 +53,10 @@ class ConnectionOptions:
     ] = None
     admin_url: Annotated[
         str | None,
-        Option(help="Web service of any broker; else PULSAR_ADMIN_URL.", show_default="http://localhost:8080"),
+        Option(
+            help="Web services of brokers, as http://one:8080,two:8080; else PULSAR_ADMIN_URL.",
+            show_default="http://localhost:8080",
+        ),
     ] = None
     token: Annotated[
         str | None, Option(help="Bearer token; else PULSAR_TOKEN, which other users of this machine do not see.")

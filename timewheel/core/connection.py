@@ -56,6 +56,20 @@ _SWITCHES = ("tls_validate_hostname", "tls_allow_insecure_connection")
 _URLS = ("service_url", "admin_url")
 
 
+def urls_of(url: str) -> tuple[str, ...]:
+    """Return a URL for each host of one like ``http://one:8080,two:8080/path``, each host once."""
+    scheme, mark, rest = url.partition("://")
+    hosts, slash, path = rest.partition("/")
+    return tuple(dict.fromkeys(f"{scheme}{mark}{host}{slash}{path}" for host in hosts.split(",")))
+
+
+def _check_urls(name: str, url: str, schemes: tuple[str, ...]) -> None:
+    if url.count("://") > 1:
+        raise BadConnection(name, "has a second scheme in it; write several hosts behind one, as in scheme://one,two")
+    for one in urls_of(url):
+        _check_url(name, one, schemes)
+
+
 def _check_url(name: str, url: str, schemes: tuple[str, ...]) -> None:
     try:
         parts = urlsplit(url)
@@ -102,7 +116,9 @@ class Connection:
     """
 
     service_url: str | None = None  # brokers: `pulsar://host:6650` or, with TLS, `pulsar+ssl://host:6651`
-    admin_url: str | None = None  # web service of any broker: `http://host:8080` or `https://host:8443`
+    # web services of brokers: `http://one:8080,two:8080` or, with TLS, `https://one:8443,two:8443`; one is asked, and
+    # the next if it gives no answer
+    admin_url: str | None = None
     token: Secret | None = None  # token for the brokers. Only one of `token`, `token_file` and `oauth2` may be given.
     token_file: Path | None = None  # file with the token, read at every connect
     oauth2: OAuth2 | None = None  # authorization server that issues the token
@@ -118,10 +134,9 @@ class Connection:
 
     def __post_init__(self) -> None:
         if self.service_url is not None:
-            # pulsar-client accepts several hosts behind one scheme.
-            _check_url("service_url", self.service_url.partition(",")[0], SERVICE_SCHEMES)
+            _check_urls("service_url", self.service_url, SERVICE_SCHEMES)
         if self.admin_url is not None:
-            _check_url("admin_url", self.admin_url, WEB_SCHEMES)
+            _check_urls("admin_url", self.admin_url, WEB_SCHEMES)
         given = [name for name in _AUTHENTICATION if getattr(self, name) is not None]
         if len(given) > 1:
             raise BadConnection(given[0], f"give one of {', '.join(_AUTHENTICATION)}, not {' and '.join(given)}")

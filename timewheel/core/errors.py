@@ -322,6 +322,19 @@ class AdminUnreachable(AdminError, ConnectionError):
         super().__init__(None, endpoint, reason)
 
 
+class OwnerUnreachable(AdminError, ConnectionError):
+    """The asked broker answers, and the broker that it names as the owner of the topic does not: it has died or hangs,
+    and the cluster has not given its topics to another one yet.
+
+    Attributes:
+        sent: True if the call may have reached the owner, so that its outcome is unknown.
+    """
+
+    def __init__(self, endpoint: str, reason: str, *, sent: bool) -> None:
+        self.sent = sent
+        super().__init__(None, endpoint, reason)
+
+
 @says("{name!r} is no {kind} name: {reason}")
 class BadName(TimewheelError, ValueError):
     """A name is invalid for a topic, namespace, tenant or subscription."""

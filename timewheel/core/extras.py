@@ -20,6 +20,7 @@ EXTRAS: Final[Mapping[str, Mapping[str, str]]] = {
     "cli": {
         "cramjam": "cramjam>=2.8",
         "google_crc32c": "google-crc32c>=1.5",
+        "httpcore": "httpcore",
         "httpx": "httpx",
         "rich": "rich",
         "tenacity": "tenacity",

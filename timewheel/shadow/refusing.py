@@ -245,7 +245,7 @@ def is_refused(findings: tuple[Finding, ...]) -> bool:
 def right_to(source: Source) -> str:
     """Return the role that is needed to read a source."""
     match source:
-        case Source.SETTINGS | Source.BOOKIES | Source.TIME:
+        case Source.SETTINGS | Source.BOOKIES | Source.BROKERS | Source.TIME:
             return "a superuser's role"
         case Source.NAMESPACES | Source.POLICIES:
             return "a role that administers the tenant"

@@ -8,6 +8,8 @@ from urllib.parse import quote
 
 import httpx
 
+from timewheel.core.connection import urls_of
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -114,7 +116,7 @@ def _bundle_path(admin_url: str, topic: str) -> str:
 
 def _client(admin_url: str, timeout_s: float) -> httpx.Client:
     # trust_env would send a call to 127.0.0.1 through the machine's HTTP proxy.
-    return httpx.Client(base_url=admin_url, timeout=timeout_s, trust_env=False, follow_redirects=True)
+    return httpx.Client(base_url=urls_of(admin_url)[0], timeout=timeout_s, trust_env=False, follow_redirects=True)
 
 
 def _is_ok(admin: httpx.Client, path: str) -> bool:

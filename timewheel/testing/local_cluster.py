@@ -125,12 +125,12 @@ class LocalCluster:
 
     @property
     def admin_url(self) -> str:
-        """URL of the admin REST interface of the first broker; fixed from construction on."""
-        return self._of(Kind.BROKER)[0].admin_url
+        """Admin URL with all brokers, for `AdminClient` and `--admin-url`; fixed from construction on."""
+        return "http://" + ",".join(node.admin_url.partition("://")[2] for node in self._of(Kind.BROKER))
 
     @property
     def admin_urls(self) -> Mapping[str, str]:
-        """URL of the admin REST interface of each broker, by its name; fixed from construction on."""
+        """Admin URL of each broker alone, by its name; fixed from construction on."""
         return MappingProxyType({node.name: node.admin_url for node in self._of(Kind.BROKER)})
 
     @property

@@ -11,16 +11,19 @@ from urllib.parse import quote
 import httpx
 
 from timewheel.broker.admin.entries import EntrySource
-from timewheel.broker.admin.http import DEFAULT_RETRY_FOR_S, DEFAULT_TIMEOUT_S, AdminHttp, Tls, Token
+from timewheel.broker.admin.http import DEFAULT_RETRY_FOR_S, DEFAULT_TIMEOUT_S, AdminHttp, Repeat, Tls, Token
 from timewheel.broker.admin.names import namespace_path, tenant_path
 from timewheel.broker.admin.policies import Policy, TopicPolicies
 from timewheel.broker.admin.stats import utc_ms
 from timewheel.broker.admin.topics import Subscriptions, Topics
 from timewheel.client.hooks import Hooks
 from timewheel.core.clock import Clock, SystemClock
-from timewheel.core.errors import AdminDenied, AdminError
+from timewheel.core.errors import AdminDenied, AdminError, AdminUnreachable
 from timewheel.events import BrokerConfigurationDenied
 from timewheel.hooks import Hook
+
+HEALTH_TIMEOUT_S = 10.0
+"""A healthy broker answers the question for its health in 0.05 s, at the first time in some seconds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,18 +46,34 @@ class Brokers:
         self._hooks = hooks
         self._clock = clock
 
-    def is_healthy(self) -> bool:
-        """Return whether the asked broker could publish and read a message just now; False also if no broker answers.
+    def ailment(self) -> str:
+        """Return why the asked broker cannot store and read a message of its own just now; empty: it can.
+
+        If too few bookies take writes, a broker answers at once, or gives up after 58 s, so the question has a time-out
+        of its own.
 
         Raises:
             AdminDenied: The check itself is not allowed, so nothing is known about health.
         """
         try:
-            return self._http.call("GET", "/brokers/health").text.strip() == "ok"
+            # WRITE, though it stores nothing of ours: 500 is the answer of a sick broker, also to a second call.
+            answer = self._http.call("GET", "/brokers/health", repeat=Repeat.WRITE, timeout_s=HEALTH_TIMEOUT_S)
         except AdminDenied:
             raise
-        except AdminError:
-            return False
+        except AdminUnreachable as error:
+            return f"no answer within {HEALTH_TIMEOUT_S:g} s" if error.sent else error.reason
+        except AdminError as error:
+            return error.reason
+        said = answer.text.strip()
+        return "" if said == "ok" else said
+
+    def is_healthy(self) -> bool:
+        """Return whether the asked broker has no `ailment`; False also if no broker answers. Raises as `ailment`."""
+        return not self.ailment()
+
+    def active(self) -> tuple[str, ...]:
+        """Return the web addresses of the cluster's running brokers; requires a superuser."""
+        return tuple(self._http.get("/brokers"))
 
     def version(self) -> str:
         """Return the version of the asked broker, such as ``4.0.7``."""
@@ -210,12 +229,14 @@ class AdminClient:
     raise `AdminError` or a subclass of it. Safe to share between threads.
 
     Args:
-        admin_url: Web service of any broker, or of a proxy: ``http://broker:8080``, ``https://broker:8443``.
+        admin_url: Web service of any broker, or of a proxy: ``http://broker:8080``, ``https://broker:8443``;
+            or of several, ``http://one:8080,two:8080``: the next is asked if one gives no answer within about 2 s.
         token: Bearer token; or a function that returns the current token, called before every request.
         tls: TLS settings, for example from `timewheel.broker.admin.http.tls_context`; or a function that returns the
             current settings, called before every request; None: the system's authorities.
         timeout_s: Seconds for each step of a request.
-        retry_for_s: Seconds since a call's begin within which it may be repeated (only if that is safe); 0: never.
+        retry_for_s: Seconds since a call's begin within which it may be repeated (only if that is safe); 0: never, but
+            by the next host of the URL.
         hooks: Called with warnings; None: they are logged.
         transport: An httpx transport, for tests.
         entries: Source that is tried first for single entries; None: they are read through the admin API, which makes
@@ -263,7 +284,7 @@ class AdminClient:
         return tuple(self._http.get("/clusters"))
 
     def bookies(self) -> tuple[str, ...]:
-        """Return the ids of the registered bookies; requires a superuser."""
+        """Return the ids of all bookies that ever registered, also of those that are away; requires a superuser."""
         return tuple(bookie["bookieId"] for bookie in self._http.get("/bookies/all")["bookies"])
 
     def close(self) -> None:

@@ -1,13 +1,14 @@
-"""HTTP calls to the brokers' admin API, with credentials, redirects and retries."""
+"""HTTP calls to the brokers' admin API, with credentials, redirects, retries and a change of the asked host."""
 
 from __future__ import annotations
 
 import datetime as dt
 import json
+import math
 import ssl
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import Enum
@@ -15,14 +16,15 @@ from http import HTTPStatus
 from typing import Any, Final, TypeVar
 from urllib.parse import parse_qsl, unquote
 
+import httpcore
 import httpx
 from tenacity import RetryCallState, Retrying, retry_if_exception, wait_random_exponential
 from tenacity.wait import WaitBaseT
 
 from timewheel.client.port_probe import mistake_in
 from timewheel.core.clock import Clock, SystemClock, pause
-from timewheel.core.connection import expires_ms_of, role_of
-from timewheel.core.errors import AdminDenied, AdminError, AdminMissing, AdminUnreachable
+from timewheel.core.connection import expires_ms_of, role_of, urls_of
+from timewheel.core.errors import AdminDenied, AdminError, AdminMissing, AdminUnreachable, OwnerUnreachable
 
 MAX_REASON_CHARACTERS = 400
 """Limit of a reason in an error: brokers put whole Java stack traces into it."""
@@ -171,8 +173,8 @@ _REPEATED: Mapping[Repeat, frozenset[int | _NoAnswer]] = {
 def may_repeat(repeat: Repeat, error: BaseException) -> bool:
     """Return whether a call that ended with this error may be repeated at once."""
     outcome: int | _NoAnswer | None = None
-    if isinstance(error, AdminUnreachable):
-        if not error.wrong_url:
+    if isinstance(error, AdminUnreachable | OwnerUnreachable):
+        if not (isinstance(error, AdminUnreachable) and error.wrong_url):
             outcome = _NoAnswer.UNKNOWN if error.sent else _NoAnswer.NOT_SENT
     elif isinstance(error, AdminError):
         outcome = error.status
@@ -206,6 +208,88 @@ Tls = ssl.SSLContext | Callable[[], ssl.SSLContext] | None
 authorities."""
 
 
+SWITCH_S = 1.0
+"""With several hosts: a host that was silent for this long, and then gives no answer to a trivial call for as long
+again, is left for the next one. A connection may take both together."""
+_TRIVIAL_CALL = f"{API}/brokers/version"
+
+
+class _WatchedStream(httpcore.NetworkStream):
+    """A connection whose host is asked, while an answer is awaited, whether it answers at all.
+
+    A frozen broker accepts connections and is silent, as a broker is that works on a long call. So a silence alone
+    ends no call, unless the host is silent to everybody.
+    """
+
+    def __init__(self, stream: httpcore.NetworkStream, url: str, answers: Callable[[str], bool]) -> None:
+        self._stream = stream
+        self._url = url
+        self._answers = answers
+
+    def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
+        looks = math.inf if timeout is None else timeout / SWITCH_S
+        while True:
+            try:
+                return self._stream.read(max_bytes, SWITCH_S)
+            except httpcore.ReadTimeout:
+                looks -= 1
+                if looks <= 0 or not self._answers(self._url):
+                    raise
+
+    def write(self, buffer: bytes, timeout: float | None = None) -> None:
+        self._stream.write(buffer, timeout)
+
+    def close(self) -> None:
+        self._stream.close()
+
+    def start_tls(
+        self, ssl_context: ssl.SSLContext, server_hostname: str | None = None, timeout: float | None = None
+    ) -> httpcore.NetworkStream:
+        secure = self._stream.start_tls(ssl_context, server_hostname, timeout)
+        return _WatchedStream(secure, self._url.replace("http:", "https:"), self._answers)
+
+    def get_extra_info(self, info: str) -> Any:
+        return self._stream.get_extra_info(info)
+
+
+class _WatchedNetwork(httpcore.SyncBackend):
+    """Makes connections that are watched."""
+
+    def __init__(self, answers: Callable[[str], bool]) -> None:
+        self._answers = answers
+
+    def connect_tcp(
+        self,
+        host: str,
+        port: int,
+        timeout: float | None = None,
+        local_address: str | None = None,
+        socket_options: Iterable[Any] | None = None,
+    ) -> httpcore.NetworkStream:
+        stream = super().connect_tcp(host, port, timeout, local_address, socket_options)
+        return _WatchedStream(
+            stream, f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}", self._answers
+        )
+
+
+class _WatchedTransport(httpx.HTTPTransport):
+    """The transport of httpx on watched connections."""
+
+    def __init__(self, tls: ssl.SSLContext) -> None:
+        super().__init__(verify=tls)
+        self._tls = tls
+        self._pool = httpcore.ConnectionPool(ssl_context=tls, network_backend=_WatchedNetwork(self._answers))
+
+    def _answers(self, url: str) -> bool:
+        """Return whether a host answers anything within a moment; no credentials are sent."""
+        with httpx.Client(verify=self._tls, timeout=SWITCH_S, trust_env=False) as client:
+            try:
+                client.get(url + _TRIVIAL_CALL)
+            except httpx.TransportError:
+                return False
+        return True
+
+
 class AnswerTooLarge(httpx.HTTPError):
     """The answer is larger than `MAX_ANSWER_BYTES`; the rest of it is not read."""
 
@@ -229,9 +313,12 @@ class Connections:
     client is closed when its last request has ended: a renewal loses no answer.
     """
 
-    def __init__(self, tls: Tls, *, timeout_s: float, transport: httpx.BaseTransport | None = None) -> None:
+    def __init__(
+        self, tls: Tls, *, timeout_s: float, transport: httpx.BaseTransport | None = None, watched: bool = False
+    ) -> None:
         self._settings_of_now = tls if callable(tls) and transport is None else None
-        self._timeout_s = timeout_s
+        self._timeout = httpx.Timeout(timeout_s, connect=min(timeout_s, 2 * SWITCH_S) if watched else timeout_s)
+        self._watched = watched
         self._transport = transport
         self._lock = threading.Lock()
         self._is_closed = False
@@ -291,11 +378,14 @@ class Connections:
             shared.client.close()
 
     def _made(self, settings: ssl.SSLContext | None) -> _Shared:
+        transport = self._transport
+        if transport is None and self._watched:
+            transport = _WatchedTransport(settings or httpx.create_ssl_context(trust_env=False))
         # Not trust_env: the token goes only to the brokers, whatever HTTP_PROXY or .netrc contain.
         client = httpx.Client(
             verify=True if settings is None else settings,
-            timeout=self._timeout_s,
-            transport=self._transport,
+            timeout=self._timeout,
+            transport=transport,
             trust_env=False,
             follow_redirects=False,
         )
@@ -313,6 +403,8 @@ DEFAULT_RETRY_FOR_S = 20.0
 """A topic moves to another broker within seconds; a longer failure is for a human."""
 MAX_REDIRECTS = 5
 """From the asked broker to the owner is one redirect; more happen only while the topic moves."""
+REMEMBERED_MS = 30_000
+"""A host that gave no answer is asked last for this long."""
 FIRST_PAUSE_S = 0.1
 LONGEST_PAUSE_S = 2.0
 
@@ -364,6 +456,10 @@ class AdminHttp:
     and not by httpx, which rightly sends no authorization to another host by itself; the owner needs it.
 
     A path before ``/admin`` in the URL is kept (proxies), and all from there on is cut.
+
+    Of several hosts one is asked, and the next if it gives no answer, or an answer such as 503, by the table of
+    `Repeat`: a call that adds to what it did before goes to another host only if it was not sent to the first. If the
+    owner gives no answer, no other host is asked, since it would name the same owner.
     """
 
     def __init__(
@@ -378,13 +474,10 @@ class AdminHttp:
         clock: Clock | None = None,
         url_hint: str = "",
     ) -> None:
-        base = httpx.URL(admin_url)
-        if base.scheme not in {"http", "https"} or not base.host:
-            raise ValueError(f"not an admin URL: {admin_url!r}; write it like http://broker:8080")
-        if base.userinfo or base.query or base.fragment:
-            raise ValueError("an admin URL has no user, query or fragment; hand credentials in as token=")
-        self._base = str(base).partition(API)[0].rstrip("/").removesuffix("/admin")
-        self.is_secure = base.scheme == "https"
+        self._bases = tuple(dict.fromkeys(_base_of(url) for url in urls_of(admin_url)))
+        self._preferred = 0
+        self._silent_until_ms = [0] * len(self._bases)
+        self.is_secure = admin_url.lower().startswith("https:")
         """True if the URL uses TLS."""
         self._url_hint = f"is the admin URL that of a broker?{f' {url_hint}' if url_hint else ''}"
         self._source_hint = url_hint
@@ -393,7 +486,8 @@ class AdminHttp:
         self._token = token
         self._retry_for_ms = int(retry_for_s * 1000)
         self._clock: Clock = clock or SystemClock()
-        self._connections = Connections(tls, timeout_s=timeout_s, transport=transport)
+        several = len(self._bases) > 1
+        self._connections = Connections(tls, timeout_s=timeout_s, transport=transport, watched=several)
 
     def close(self) -> None:
         """Close all connections."""
@@ -408,6 +502,7 @@ class AdminHttp:
         body: Any = None,
         repeat: Repeat | None = None,
         base: str = API,
+        timeout_s: float | None = None,
     ) -> httpx.Response:
         """Call the broker that owns the resource, and repeat the call if that is safe.
 
@@ -418,6 +513,7 @@ class AdminHttp:
             body: Sent as JSON; None: no body is sent.
             repeat: The effect of a second call; None: READ for GET, WRITE for the others.
             base: Base of the path.
+            timeout_s: Seconds for each step of the request; None: those of the client.
 
         Returns:
             A successful answer (status 2xx).
@@ -433,7 +529,8 @@ class AdminHttp:
             within_ms=self._retry_for_ms,
             pauses=wait_random_exponential(multiplier=FIRST_PAUSE_S, max=LONGEST_PAUSE_S),
         )
-        return repeated(self._attempt, method, base + path, dict(query or {}), content)
+        request = _Request(method, base + path, dict(query or {}), content, kind, timeout_s)
+        return repeated(self._attempt, request)
 
     def get(self, path: str, query: Mapping[str, str] | None = None, *, base: str = API) -> Any:
         """Return the JSON of a GET; None for an empty answer (a policy that is not set). Raises as `call` and
@@ -469,43 +566,76 @@ class AdminHttp:
             return False
         return True
 
-    def _attempt(self, method: str, path: str, query: dict[str, str], content: bytes | None) -> httpx.Response:
+    def _attempt(self, request: _Request) -> httpx.Response:
+        """Ask one host after the other, until one answers."""
+        failures: list[AdminUnreachable] = []
+        for host in self._in_turn():
+            try:
+                response = self._asked(host, request)
+            except AdminUnreachable as error:
+                self._silent_until_ms[host] = self._clock.monotonic_ms() + REMEMBERED_MS
+                failures.append(error)
+                if not (error.wrong_url or may_repeat(request.repeat, error)):
+                    break
+            except AdminError as error:
+                if may_repeat(request.repeat, error):
+                    self._preferred = (host + 1) % len(self._bases)
+                raise
+            else:
+                self._preferred = host
+                return response
+        if len(failures) == 1:
+            raise failures[0]
+        raise AdminUnreachable(
+            request.endpoint,
+            "; ".join(error.reason for error in failures),
+            sent=any(error.sent for error in failures),
+            wrong_url=all(error.wrong_url for error in failures),
+        )
+
+    def _in_turn(self) -> list[int]:
+        """Return the hosts, beginning with the one that answered last; those that gave no answer come last."""
+        now_ms, preferred = self._clock.monotonic_ms(), self._preferred
+        hosts = range(len(self._bases))
+        return sorted(hosts, key=lambda host: (self._silent_until_ms[host] > now_ms, (host - preferred) % len(hosts)))
+
+    def _asked(self, host: int, request: _Request) -> httpx.Response:
         token = self._current_token()
-        response = self._to_owner(method, path, query, content, token)
+        response = self._to_owner(host, request, token)
         if response.status_code == httpx.codes.UNAUTHORIZED and callable(self._token):
             # The token may have expired between its creation and its use; sending the same token again would not help.
             renewed = self._current_token()
             if renewed != token:
                 token = renewed
-                response = self._to_owner(method, path, query, content, token)
+                response = self._to_owner(host, request, token)
         if not response.is_success:
-            raise error_of(response, f"{method} {path}", token)
+            raise error_of(response, request.endpoint, token)
         return response
 
     def _current_token(self) -> str | None:
         token = self._token() if callable(self._token) else self._token
         return token.strip() if token is not None else None  # token files end with a newline
 
-    def _to_owner(
-        self, method: str, path: str, query: dict[str, str], content: bytes | None, token: str | None
-    ) -> httpx.Response:
-        endpoint = f"{method} {path}"
+    def _to_owner(self, host: int, request: _Request, token: str | None) -> httpx.Response:
+        base, method, endpoint = self._bases[host], request.method, request.endpoint
         headers = {"Accept": "application/json, */*;q=0.5"}
-        if content is not None:
+        if request.content is not None:
             headers["Content-Type"] = "application/json"
         if token is not None:
             headers["Authorization"] = f"Bearer {token}"
-        url = httpx.URL(self._base + path, params=query) if query else httpx.URL(self._base + path)
+        options: dict[str, Any] = {} if request.timeout_s is None else {"timeout": request.timeout_s}
+        url = httpx.URL(base + request.path, params=request.query) if request.query else httpx.URL(base + request.path)
         redirects = 0
         while True:
             try:
-                response = self._connections.request(method, url, headers=headers, content=content)
-            except (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout) as error:
-                raise self._unreachable(endpoint, url, error, redirects, sent=False) from error
+                response = self._connections.request(method, url, headers=headers, content=request.content, **options)
             except httpx.TransportError as error:
                 if str(error).startswith(_NO_HEADER):
                     raise AdminError(httpx.codes.OK, endpoint, _UNREADABLE) from error
-                raise self._unreachable(endpoint, url, error, redirects, sent=True) from error
+                sent = not isinstance(error, httpx.ConnectError | httpx.ConnectTimeout | httpx.PoolTimeout)
+                if redirects:
+                    raise _owner_unreachable(endpoint, base, url, error, sent=sent) from error
+                raise self._unreachable(endpoint, url, error, sent=sent) from error
             except AnswerTooLarge as error:
                 raise AdminError(httpx.codes.OK, endpoint, f"{error}; {self._url_hint}") from error
             self._has_answered = True
@@ -519,20 +649,56 @@ class AdminHttp:
                 )
 
     def _unreachable(
-        self, endpoint: str, url: httpx.URL, error: httpx.TransportError, redirects: int, *, sent: bool
+        self, endpoint: str, url: httpx.URL, error: httpx.TransportError, *, sent: bool
     ) -> AdminUnreachable:
         """Describe the error with a remedy; before the first answer, a mistake in the URL explains it."""
-        failed = f"{origin_of(url)} gave no answer" if sent else f"no connection to {origin_of(url)}"
         mistake = ""
-        if self._probes and not (self._has_answered or redirects or isinstance(error, httpx.TimeoutException)):
+        if self._probes and not (self._has_answered or isinstance(error, httpx.TimeoutException)):
             mistake = mistake_in(url.scheme, url.host, url.port or _PORTS[url.scheme])
+        failed = _failure(url, sent=sent)
         if mistake:
             hint = f"; {self._source_hint}" if self._source_hint else ""
             return AdminUnreachable(endpoint, f"{failed}: {mistake}{hint}", sent=sent, wrong_url=True)
-        said = str(error) if isinstance(error, httpx.ConnectError) else f"{type(error).__name__} {error}"
-        return AdminUnreachable(endpoint, f"{failed}: {said}{self._remedy(redirects)}", sent=sent)
+        remedy = "" if self._has_answered else f"; {self._url_hint}"
+        return AdminUnreachable(endpoint, f"{failed}: {_words_of(error)}{remedy}", sent=sent)
 
-    def _remedy(self, redirects: int) -> str:
-        if redirects:
-            return f"; {self._base} redirected there: does this host reach the web address that this broker advertises?"
-        return "" if self._has_answered else f"; {self._url_hint}"
+
+@dataclass(frozen=True, slots=True)
+class _Request:
+    """A call, as every host gets it."""
+
+    method: str
+    path: str
+    query: dict[str, str]
+    content: bytes | None
+    repeat: Repeat
+    timeout_s: float | None
+
+    @property
+    def endpoint(self) -> str:
+        return f"{self.method} {self.path}"
+
+
+def _base_of(admin_url: str) -> str:
+    """Return the URL of a host, without the path of the admin API."""
+    base = httpx.URL(admin_url)
+    if base.scheme not in {"http", "https"} or not base.host:
+        raise ValueError(f"not an admin URL: {admin_url!r}; write it like http://broker:8080")
+    if base.userinfo or base.query or base.fragment:
+        raise ValueError("an admin URL has no user, query or fragment; hand credentials in as token=")
+    return str(base).partition(API)[0].rstrip("/").removesuffix("/admin")
+
+
+def _owner_unreachable(
+    endpoint: str, base: str, url: httpx.URL, error: httpx.TransportError, *, sent: bool
+) -> OwnerUnreachable:
+    remedy = f"{base} redirected there: does this host reach the web address that this broker advertises?"
+    return OwnerUnreachable(endpoint, f"{_failure(url, sent=sent)}: {_words_of(error)}; {remedy}", sent=sent)
+
+
+def _failure(url: httpx.URL, *, sent: bool) -> str:
+    return f"{origin_of(url)} gave no answer" if sent else f"no connection to {origin_of(url)}"
+
+
+def _words_of(error: httpx.TransportError) -> str:
+    return str(error) if isinstance(error, httpx.ConnectError) else f"{type(error).__name__} {error}"

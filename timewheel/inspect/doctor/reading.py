@@ -333,8 +333,10 @@ class _Look:
         profile = profile_by(self._settings, self._version)
         inspect = self._gaps(seen, profile)
         seen = [read for _, read in each(reader.again, seen, CALLS_AT_ONCE)]
-        bookies, dynamic = None, frozenset[str]()
+        bookies, brokers, ailment, dynamic = None, None, None, frozenset[str]()
         if self._settings is not None:
+            ailment = self._asking.ask(Source.BROKERS, BROKER, self._admin.brokers.ailment)
+            brokers = self._asking.ask(Source.BROKERS, BROKER, self._admin.brokers.active)
             bookies = self._asking.ask(Source.BOOKIES, BROKER, self._admin.bookies)
             dynamic = self._asking.ask(Source.SETTINGS, BROKER, self._admin.brokers.dynamic_settings) or dynamic
         return Seen(
@@ -345,6 +347,8 @@ class _Look:
             settings=self._settings,
             dynamic=dynamic,
             bookies=None if bookies is None else len(bookies),
+            brokers=None if brokers is None else len(brokers),
+            ailment=ailment or "",
             time=self._asking.ask(Source.TIME, BROKER, self._admin.brokers.time),
             namespaces=self._namespaces,
             topics=tuple(seen),
@@ -359,9 +363,8 @@ class _Look:
         if self._settings is not None:
             return ()
         reason = "this role may not read them; it takes a superuser"
-        return tuple(
-            Unread(source=source, subject=BROKER, reason=reason) for source in (Source.SETTINGS, Source.BOOKIES)
-        )
+        sources = (Source.SETTINGS, Source.BOOKIES, Source.BROKERS)
+        return tuple(Unread(source=source, subject=BROKER, reason=reason) for source in sources)
 
     def _listed(self, namespaces: Iterable[str]) -> dict[str, frozenset[str]]:
         """List all topics of each namespace, each partition under its own name."""

@@ -29,6 +29,7 @@ class Source(Enum):
 
     SETTINGS = "the broker's settings"
     BOOKIES = "the list of bookies"
+    BROKERS = "the brokers' list and health"
     NAMESPACES = "policies of namespaces"
     POLICIES = "policies of topics"
     TOPICS = "topics and their stats"
@@ -36,7 +37,7 @@ class Source(Enum):
     TIME = "the broker's clock"
 
 
-OPTIONAL = frozenset({Source.SETTINGS, Source.BOOKIES, Source.ENTRIES, Source.TIME})
+OPTIONAL = frozenset({Source.SETTINGS, Source.BOOKIES, Source.BROKERS, Source.ENTRIES, Source.TIME})
 """Sources that some roles may not read; the most important facts come from topics and namespaces."""
 
 
@@ -162,7 +163,9 @@ class Seen:
         profile: The broker's limits; those of its version if its settings may not be read.
         settings: The broker's settings; None if they may not be read.
         dynamic: Names of the settings that can be changed without a restart.
-        bookies: Number of bookies; None if unknown.
+        bookies: Number of registered bookies, with those that are away; None if unknown.
+        brokers: Number of running brokers; None if unknown.
+        ailment: Why the asked broker cannot store and read a message of its own; empty if it can, or if unknown.
         time: The broker's clock; None if unknown.
         namespaces: Policies by namespace; None for a missing namespace.
         topics: Topics in the plan's order.
@@ -180,6 +183,8 @@ class Seen:
     settings: Mapping[str, str] | None = None
     dynamic: frozenset[str] = frozenset()
     bookies: int | None = None
+    brokers: int | None = None
+    ailment: str = ""
     time: BrokerTime | None = None
     namespaces: Mapping[str, NamespacePolicies | None] = field(default_factory=dict)
     topics: tuple[SeenTopic, ...] = ()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from timewheel.broker.admin.policies import (
     AGE_QUOTA,
@@ -40,12 +41,20 @@ ONE_COPY = error_kind(slug="one-copy", do="Write two copies or more.",
     why="Each timer lies on one bookie only, for days: if that disk goes, the timers are gone.")
 ONE_COPY_PERHAPS = warning_kind(slug="one-copy-perhaps", do="If there are more bookies, write two copies or more.",
     why="Each timer lies on one bookie only, for days; whether there are more bookies could not be seen.")
-ONE_BOOKIE = note_kind(slug="one-bookie", do="Run three bookies, and write two copies or more.",
+ONE_BOOKIE = note_kind(slug="one-bookie", do="Run three bookies, and write two copies.",
     why="All timers lie on the disk of one bookie, as in a standalone Pulsar: if that goes, the timers are gone.")
 ONE_CONFIRMATION = warning_kind(slug="one-confirmation", do="Wait for two copies or more.",
     why="A send is confirmed after one bookie has it: if that is lost before the copy is made, so are the last timers.")
 TOO_FEW_BOOKIES = error_kind(slug="too-few-bookies", do="Restore the missing bookies, or require fewer.",
     why="A ledger needs more bookies than there are, so that nothing can be written once the present one is full.")
+NO_SPARE_BOOKIE = warning_kind(slug="no-spare-bookie", do="Run one bookie more, or spread ledgers over fewer.",
+    why="A ledger needs every bookie: while one of them is away, nothing can be written.")
+SICK_BROKER = error_kind(slug="sick-broker", do="Bring bookies back, until more run than a ledger needs.",
+    why="The broker cannot store a message of its own, as when too few bookies run: no timer is taken or moved.")
+NO_SPECULATIVE_READS = note_kind(slug="no-speculative-reads", do="Decide whether a second bookie is read.",
+    why="The setting is off, so a read asks the next bookie only after the first has failed or timed out.")
+SHORT_GUARD = note_kind(slug="short-guard", do="Make it longer than twice the brokers' session time-out and 30 s.",
+    why="Timers held while a broker dies may miss the guard: they go by the late lane, and may be handled twice.")
 ENDLESS_LEDGERS = warning_kind(slug="endless-ledgers", do="Let ledgers end after some hours.",
     why="Disk is freed by whole ledgers: a ledger that is open for longer than timers wait keeps all handled timers.")
 MESSAGE_TOO_LARGE = error_kind(slug="message-size-differs", do="Give all topics of the plan the same maximum size.",
@@ -60,6 +69,7 @@ USUAL_ROLLOVER_MIN = 240
     ONE_BOOKIE,
     ONE_CONFIRMATION,
     TOO_FEW_BOOKIES,
+    NO_SPARE_BOOKIE,
     needs={Source.NAMESPACES, Source.POLICIES, Source.BOOKIES},
     of_any_topic=True,
 )
@@ -77,15 +87,12 @@ def _of(seen: Seen, topic: SeenTopic, found: InForce[Persistence]) -> Iterator[F
     value = found.value
     read = f"ensemble {value.ensemble}, write quorum {value.write_quorum}, ack quorum {value.ack_quorum}, {found.where}"
     if seen.bookies is not None:
-        read += f"; {counted(seen.bookies, 'bookie')}"
+        read += f"; {counted(seen.bookies, 'bookie is', 'bookies are')} registered"
     if seen.bookies is not None and value.ensemble > seen.bookies:
-        fewer = Persistence(ensemble=seen.bookies, write_quorum=seen.bookies, ack_quorum=seen.bookies)
-        yield TOO_FEW_BOOKIES.at(found.subject, read=read, cure=_command(topic, found, fewer))
+        yield TOO_FEW_BOOKIES.at(found.subject, read=read, cure=_command(topic, found, _spread(value, seen.bookies)))
     elif seen.bookies == 1:
-        cure = "run three bookies, then: " + _command(
-            topic, found, Persistence(ensemble=3, write_quorum=2, ack_quorum=2)
-        )
-        yield ONE_BOOKIE.at(found.subject, read=read, cure=cure)
+        spread = _spread(Persistence(ensemble=2, write_quorum=2, ack_quorum=2), 3)
+        yield ONE_BOOKIE.at(found.subject, read=read, cure=f"run three bookies, then: {_command(topic, found, spread)}")
     elif value.write_quorum == 1 or value.ack_quorum == 1:
         least = 2
         more = Persistence(
@@ -94,12 +101,66 @@ def _of(seen: Seen, topic: SeenTopic, found: InForce[Persistence]) -> Iterator[F
         copies = ONE_COPY if seen.bookies is not None else ONE_COPY_PERHAPS
         kind = copies if value.write_quorum == 1 else ONE_CONFIRMATION
         yield kind.at(found.subject, read=read, cure=_command(topic, found, more))
+    elif seen.bookies is not None and value.ensemble == seen.bookies:
+        spread = _spread(value, seen.bookies)
+        cure = "run one bookie more" if spread == value else _command(topic, found, spread)
+        yield NO_SPARE_BOOKIE.at(found.subject, read=read, cure=cure)
+
+
+def _spread(value: Persistence, bookies: int) -> Persistence:
+    """Return the quorums that leave a bookie to spare, but not fewer than two copies if there are two bookies."""
+    ensemble = min(value.ensemble, max(bookies - 1, min(2, bookies)))
+    write_quorum = min(value.write_quorum, ensemble)
+    return replace(value, ensemble=ensemble, write_quorum=write_quorum, ack_quorum=min(value.ack_quorum, write_quorum))
 
 
 def _command(topic: SeenTopic, found: InForce[Persistence], value: Persistence) -> str:
     place = ("topicPolicies", topic.name) if found.place == "topic" else ("namespaces", topic.namespace)
     quorums = ("-e", value.ensemble, "-w", value.write_quorum, "-a", value.ack_quorum)
     return pulsar_admin(place[0], "set-persistence", place[1], *quorums, "-r", f"{found.value.mark_deletes_per_s:g}")
+
+
+@check(SICK_BROKER, needs={Source.BROKERS}, of_any_topic=True)
+def _health(seen: Seen) -> Iterator[Finding]:
+    if seen.ailment:
+        read = f"its check of its own health failed: {seen.ailment}"
+        if seen.bookies is not None:
+            read += f"; {counted(seen.bookies, 'bookie is', 'bookies are')} registered, with those that are away"
+        yield SICK_BROKER.at("the broker", read=read, cure="bookkeeper shell listbookies -rw; start those that lack")
+
+
+SPECULATIVE_READS = "bookkeeperClientSpeculativeReadTimeoutInMillis"
+USUAL_SPECULATIVE_MS = 1_000
+
+
+@check(NO_SPECULATIVE_READS, needs={Source.SETTINGS, Source.BOOKIES}, of_any_topic=True)
+def _reads(seen: Seen) -> Iterator[Finding]:
+    if (seen.bookies or 0) > 1 and number(seen.settings, SPECULATIVE_READS, USUAL_SPECULATIVE_MS) == 0:
+        cure = broker_command(seen, SPECULATIVE_READS, USUAL_SPECULATIVE_MS)
+        yield NO_SPECULATIVE_READS.at("the broker", read=f"{SPECULATIVE_READS} is 0: never", cure=cure)
+
+
+SESSION_TIMEOUTS = ("zooKeeperSessionTimeoutMillis", "metadataStoreSessionTimeoutMillis")
+"""Names of the time-out of a broker's session; the first is that of older brokers, and beats the other if above 0."""
+USUAL_SESSION_MS = 30_000
+BACK_OFF_MS = 30_000
+"""Clients' back-off after an outage, beyond twice the outage's length."""
+
+
+@check(SHORT_GUARD, needs={Source.SETTINGS, Source.BROKERS})
+def _guard(seen: Seen) -> Iterator[Finding]:
+    guard_ms = None if seen.plan is None else seen.plan.guard_ms
+    if guard_ms is None or (seen.brokers or 0) < 2:
+        return
+    older, newer = (number(seen.settings, name, 0) for name in SESSION_TIMEOUTS)
+    session_ms = older if older > 0 else newer if newer > 0 else USUAL_SESSION_MS
+    least_ms = 2 * session_ms + BACK_OFF_MS
+    if guard_ms <= least_ms:
+        read = (
+            f"the guard is {spelled(guard_ms)}, and a dead broker's topics are given away after {spelled(session_ms)}"
+        )
+        cure = f"plan with a guard above {spelled(least_ms)}"
+        yield SHORT_GUARD.at(seen.plan.due_topic if seen.plan else "", read=read, cure=cure)
 
 
 @check(ENDLESS_LEDGERS, needs={Source.SETTINGS})
@@ -129,7 +190,7 @@ def _sizes(seen: Seen) -> Iterator[Finding]:
             yield MESSAGE_TOO_LARGE.at(name, read=read, cure=cure)
 
 
-STORAGE = (_copies, _ledgers, _sizes)
+STORAGE = (_copies, _health, _reads, _guard, _ledgers, _sizes)
 
 
 # fmt: off
