@@ -43,8 +43,9 @@ class Under:
 
     def __init__(self) -> None:
         clock, hooks = SystemClock(), Hooks(())
-        self.client: Any = Client()
-        self.partition = Partition("due-partition-0", self.client, clock, hooks)
+        self.client = Client()
+        consumer: Any = self.client
+        self.partition = Partition("due-partition-0", consumer, clock, hooks)
         self.partitions = (self.partition,)
         self.intake = Intake(clock, arrival_of)
         self.receive = self.intake.receive
