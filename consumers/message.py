@@ -82,6 +82,7 @@ class Arrival(NamedTuple):
     # the reason why its envelope is unreadable; None if the envelope is good or missing
     envelope_error: str | None = None
     mark: Mark | None = None  # how the message differs from a timer that an SDK sends; None if no difference is known
+    session: int | None = 0  # the session of its origin in which it came; None if that one had ended
 
     @property
     def place_key(self) -> str:

@@ -353,6 +353,18 @@ class Receiver:
         # Within one step of the engine: a message that comes after the loss must not be let go with those before.
         return self._engine.disconnected(partition) if partition.is_lost() else []
 
+    @staticmethod
+    def _outdated(arrival: Arrival) -> Command | None:
+        """Return the command for a message that came before a loss of its connection; None if it may wait here.
+
+        It is not in the engine yet, so it was not let go with those that came before it.
+        """
+        session = arrival.origin.session_now()
+        if session is None or arrival.session is None:
+            return Lost(arrival)
+        # It may have come on the new connection, just after the loss was seen: then only a request brings it again.
+        return None if arrival.session == session else NegativeAcknowledge(arrival)
+
     def done(self, timer: InFlight, *, quietly: bool = False) -> None:
         """Acknowledge a timer that is handled."""
         with self._state:
@@ -440,8 +452,12 @@ class Receiver:
             return False
         now_ms, monotonic_ms = self._clock.now_ms(), self._clock.monotonic_ms()
         with self._state:
-            commands = self._engine.received(arrival, now_ms, monotonic_ms)
-            far = self._engine.far_too_early(arrival, now_ms)
+            commands = self._let_go(arrival.origin)
+            if (outdated := self._outdated(arrival)) is None:
+                commands += self._engine.received(arrival, now_ms, monotonic_ms)
+            else:
+                commands.append(outdated)
+            far = outdated is None and self._engine.far_too_early(arrival, now_ms)
         if far or arrival.envelope_error is not None:
             self._raise_alarm(arrival, now_ms)
         self._execute_quietly(commands)

@@ -85,6 +85,10 @@ class Partition:
         self.session += is_lost
         return is_lost
 
+    def session_now(self) -> int | None:
+        """Return the session of a message that comes now; None if its connection is lost, whether seen or not yet."""
+        return self.session if self.consumer.is_connected() else None
+
     def report(self) -> None:
         """Tell the hooks of a connection that stays away, as it was seen last; for a single thread."""
         self._watch.inspect(is_connected=self._is_connected)
@@ -221,7 +225,7 @@ class _Received(NamedTuple):
 
     partition: Partition
     consumer: ConsumerLike
-    session: int  # the partition's session when it came
+    session: int | None  # the partition's session when it came
     failure: Exception | None
     message: Any
 
@@ -246,7 +250,7 @@ class Intake:
 
         def came(failure: Exception | None, message: Any) -> None:
             self._waiting.discard(consumer)
-            self._queue.put(_Received(partition, consumer, partition.session, failure, message))
+            self._queue.put(_Received(partition, consumer, partition.session_now(), failure, message))
             if failure is not None:
                 with self._has_left:
                     self._has_left.notify_all()
@@ -265,14 +269,9 @@ class Intake:
         if received.failure is not None:
             raise received.failure
         partition = received.partition
-        arrival = self._read(received.message, partition)
+        arrival = self._read(received.message, partition)._replace(session=received.session)
         partition.took(arrival.position, self._clock.monotonic_ms())
         self._request(received.consumer)
-        if received.session != partition.session:
-            # The broker delivers it again; or only if it is asked to, should it have come just after the loss was seen.
-            received.consumer.negative_acknowledge(received.message)
-            partition.answered(arrival.position, self._clock.monotonic_ms())
-            return None
         return arrival
 
     def close(self, partitions: Sequence[Partition]) -> None:

@@ -41,11 +41,16 @@ class Origin:
     def __init__(self) -> None:
         self.consumer = self
         self.acknowledged = 0
+        self.given_back = 0
         self.loses = False
+        self.session: int | None = 0
 
     def is_lost(self) -> bool:
         self.loses, is_lost = False, self.loses
         return is_lost
+
+    def session_now(self) -> int | None:
+        return self.session
 
     def report(self) -> None:
         """Nobody hears."""
@@ -56,6 +61,10 @@ class Origin:
     def acknowledge(self, message: Any) -> None:
         assert message is None
         self.acknowledged += 1
+
+    def negative_acknowledge(self, message: Any) -> None:
+        assert message is None
+        self.given_back += 1
 
 
 class Stream:
