@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -21,7 +22,7 @@ MOVED_WITHIN_S = 20
 
 def test_a_mover_moves_on_while_the_first_host_of_its_url_is_frozen(cluster: LocalCluster) -> None:
     others = ",".join(cluster.service_url.removeprefix("pulsar://").split(",")[1:])
-    healthy = SimpleNamespace(service_url=f"pulsar://{others}", admin_url=cluster.admin_urls[SERVING])
+    healthy: Any = SimpleNamespace(service_url=f"pulsar://{others}", admin_url=cluster.admin_urls[SERVING])
     with staged(healthy, shadow_plan()) as on:
         on.dialer = Dialer(cluster.service_url)
         for topic in on.admin.topics.list("public/default"):
