@@ -24,7 +24,7 @@ import asyncio, datetime as dt, pulsar, sys, threading
 from timewheel.consumers import AsyncDelayedConsumer, DelayedConsumer
 from timewheel.core import Plan
 from timewheel.producers import AsyncDelayedProducer, DelayedProducer
-client = pulsar.Client(sys.argv[1], logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error))
+client = pulsar.Client(sys.argv[1], logger=pulsar.FileLogger(pulsar.LoggerLevel.Error, "/dev/null"))
 plan = Plan.load(sys.argv[2])
 HOUR, SECOND = dt.timedelta(hours=1), dt.timedelta(seconds=1)
 def timer():

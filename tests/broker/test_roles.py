@@ -210,7 +210,11 @@ def test_the_doctor_says_what_a_role_does_not_see(secured: Secured, tmp_path: Pa
     status, ops = seen("ops")
     assert status == 4
     notes = [one["read"] for one in ops["findings"] if one["slug"] == "not-seen"]
-    assert [note.partition(":")[0] for note in notes] == ["the broker's settings", "the list of bookies"]
+    assert [note.partition(":")[0] for note in notes] == [
+        "the broker's settings",
+        "the list of bookies",
+        "the brokers' list and health",
+    ]
     assert {"ttl-too-short", "one-copy-perhaps"} <= {one["slug"] for one in ops["findings"]}
     assert {"low-gap-limit", "one-copy"} <= set(ops["left_out"])
     status, stranger = seen("stranger")
