@@ -18,6 +18,7 @@ from tests.support.checkout import ROOT
 from tests.support.processes import ran
 from tests.support.through import Through
 from timewheel.broker.admin.client import AdminClient
+from timewheel.client import producer_pool as client_pool
 from timewheel.client.results import Outcome
 from timewheel.client.surface import own_numbers
 from timewheel.core import Calendar, Plan, SystemClock
@@ -115,6 +116,7 @@ def test_a_producer_that_loses_its_broker_before_the_first_acknowledgement_uses_
 ) -> None:
     """broker-facts: numbers-used-twice. The control is the client as it comes, and its Ok: ten are dropped."""
     monkeypatch.setattr(producer_pool, "own_numbers", options)
+    monkeypatch.setattr(client_pool, "AWAY_ROUNDS", 1_000)  # by the same producer, that connects again
     if options is clients_own:  # else what is dropped is sent again (broker-facts: numbers-of-others)
         monkeypatch.setattr(base_producer, "outcome_of_result", lambda *_, **__: Outcome.OK)
     plan = make_plan(mortal, topic)

@@ -253,12 +253,17 @@ class ProducerPool(Generic[K]):
         self._openers.run(lambda: self._attempt(opening))
 
     def discard(self, pooled: PooledProducer[K]) -> None:
-        """Forget a producer that must not send any more; it is closed once it has no sends in flight."""
+        """Forget a producer that must not send any more, and close it, once it has no sends in flight."""
         with self._lock:
-            if self._open.get(pooled.key) is pooled:
+            is_open = self._open.get(pooled.key) is pooled
+            if is_open:
                 del self._open[pooled.key]
-                self._discarded.append(pooled)
                 self._changed.notify_all()
+            is_unused = is_open and not pooled.sends
+            if is_open and pooled.sends:
+                self._discarded.append(pooled)
+        if is_unused:
+            self._close(pooled)  # at once: if its topic is deleted, it must not make it anew
 
     def inspect(self) -> list[Any]:
         """Count a round: replace dead producers, begin slow openings once more, close idle producers.
