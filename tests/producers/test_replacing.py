@@ -227,6 +227,25 @@ def test_a_send_ends_in_time_while_its_producer_does_not_open(sending: Sending) 
     assert sending.outcome() is None
 
 
+def test_an_attempt_that_succeeds_late_serves_those_who_wait_for_a_later_one(sending: Sending) -> None:
+    pool, client = sending.producer._pool, sending.client
+    client.hangs = True
+    key = ("persistent://acme/crm/one", 0)
+    first = pool.open(key, partial(client.create_producer, "one"))
+    eventually(partial(sending.has_tried, 1))
+    sending.rounds(AGAIN_ROUNDS)
+    eventually(partial(sending.has_tried, 2))
+    client.opening[0].put(TimeoutError("the first attempt"))
+    assert str(first.result(10)) == "the first attempt"
+    second = pool.open(key, partial(client.create_producer, "one"))
+    eventually(partial(sending.has_tried, 3))
+    client.opening[1].put(None)
+    assert second.result(10) is None
+    client.opening[2].put(None)
+    eventually(lambda: [producer.closes for producer in client.producers] == [0, 1])
+    assert sending.producer.counts.replaced == 0
+
+
 def test_a_producer_without_a_connection_is_replaced_while_its_sends_wait_for_it(sending: Sending) -> None:
     sending.send()
     (away,) = sending.client.producers

@@ -22,6 +22,7 @@ from typer import Option
 
 from timewheel.cli.terminal import print_error
 from timewheel.core.clock import SystemClock
+from timewheel.core.durations import MINUTE_MS
 from timewheel.core.errors import BadConnection, TimewheelError
 
 if TYPE_CHECKING:
@@ -212,7 +213,7 @@ def client_log() -> Iterator[Any]:
         os.close(writing)
 
 
-REPEAT_AFTER_MS = 60_000
+REPEAT_AFTER_MS = MINUTE_MS  # as alarms are repeated
 MAX_SHAPES = 1_000
 SHAPE = re.compile(r"\[[^]]*\]|\d+")
 """Topics, addresses and numbers in a line, in which the lines of an outage differ."""

@@ -18,7 +18,8 @@ from typing import Any, Generic, Protocol, TypeVar
 
 import pulsar
 
-from timewheel.client.hooks import Alarms, Hooks
+from timewheel.client.hooks import LOST_AFTER_MS, Alarms, Hooks
+from timewheel.client.reopening import ATTEMPT_MS
 from timewheel.client.results import Outcome, cause_of, is_producer_closed
 from timewheel.core.clock import Clock, wait_until
 from timewheel.core.durations import DAY_MS
@@ -31,8 +32,8 @@ dispatching thread stands still, no send becomes overdue."""
 SLACK_MS = 5_000
 """Time beyond the client's own send time-out after which a send ends without an outcome. The client starts its time-out
 anew at each reconnect (broker-facts: sends-without-an-outcome)."""
-AWAY_ROUNDS = 10  # a producer is replaced after this many rounds without a connection; most are back within a second
-AGAIN_ROUNDS = 6
+AWAY_ROUNDS = LOST_AFTER_MS // ROUND_MS  # a producer is replaced after this many rounds without a connection
+AGAIN_ROUNDS = ATTEMPT_MS // ROUND_MS
 """Rounds after which an opening is begun once more beside the earlier attempts: each of them backs off ever longer."""
 THREADS = 64  # limit on openings at the same time, and on closings; each can wait for as long as a broker is away
 
@@ -366,28 +367,27 @@ class ProducerPool(Generic[K]):
             pooled = PooledProducer(opening.key, producer, opening.opens, self._sender_of and self._sender_of(producer))
         except BaseException as error:  # noqa: BLE001 - those who wait for the opening get it
             with self._lock:
-                self._forget(opening)
+                if self._opening.get(opening.key) is opening:
+                    del self._opening[opening.key]
+                    self._changed.notify_all()
             _end(opening, error)
             return
         with self._lock:
             older = self._open.get(opening.key)
-            is_used = not self._closed and (older is None or not opening.future.done())
+            is_used = not self._closed and (older is None or self._opening.get(opening.key) is opening)
             if is_used:
                 self._open[opening.key] = pooled
-                self._forget(opening)
                 if older is not None:
                     self._discarded.append(older)
+                # If this attempt is late, those who wait for a later opening have their producer now.
+                opening = self._opening.pop(opening.key, opening)
+                self._changed.notify_all()
         if not is_used:
             self._close(pooled)  # an earlier attempt has won, or the pool was closed
             return
         if older is not None:
             self._was_replaced(self._name_of(opening.key), opening.replaces or "")
         _end(opening, None)
-
-    def _forget(self, opening: Opening[K]) -> None:
-        if self._opening.get(opening.key) is opening:
-            del self._opening[opening.key]
-        self._changed.notify_all()
 
     def _has_place(self, opening: Opening[K]) -> bool:
         """Wait until there is a place for a producer; False: it is no longer needed."""
