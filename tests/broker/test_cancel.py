@@ -383,6 +383,7 @@ def test_while_the_log_does_not_answer_the_plan_decides(
         else:
             eventually(lambda: consumer.counts.held == 2, WAIT_S)
             assert not handled.times
+        eventually(lambda: events.named("cancellations_not_read"), WAIT_S)  # once it lasts
         blind.on.clear()
         eventually(lambda: consumer.ready, WAIT_S)
         eventually(lambda: nothing_is_left(pulsar_broker, plan), WAIT_S)
