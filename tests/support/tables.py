@@ -35,6 +35,8 @@ ROOMS = {
     "testing": "Brokers for tests",
 }
 """Titles of the packages that define errors, in the order of the list: those of the SDK first."""
+IN_HOW_TO = ("gaps", "doctor", "status", "plan check", "whereis")
+"""Commands whose exit statuses stand in the table of a how-to."""
 ROOTS = (Exception, errors.TimewheelError, errors.BinaryProtocolError, errors.PlannerError)
 """Bases that the page or a title states for a whole list."""
 
@@ -94,17 +96,16 @@ def commands(command: Command = None, name: str = "timewheel") -> Iterator[tuple
 
 
 def index_of_commands() -> str:
-    """Return all commands by their panels: the begin of the help, and the exit statuses 3 and 4."""
+    """Return all commands by their panels: the begin of the help, and the exit statuses 3 and 4 that no how-to has."""
     items: dict[str, str] = {}
     first_level = typer.main.get_command(app).commands  # type: ignore[attr-defined] # it is a group
-    for name, command in commands():
-        panel = next(
-            one.rich_help_panel for word, one in first_level.items() if f"{name} ".startswith(f"timewheel {word} ")
-        )
+    for full_name, command in commands():
+        name = full_name.partition(" ")[2]
+        panel = next(one.rich_help_panel for word, one in first_level.items() if f"{name} ".startswith(f"{word} "))
         text = " ".join(command.help.split())
         purpose = re.split(r"[.:;] |\.$", text, maxsplit=1)[0]
-        statuses = "; ".join(_STATUS.findall(text.partition("Exit status")[2]))
-        item = f"- `{name.partition(' ')[2]}`: {purpose}{statuses and f' ({statuses})'}.\n"
+        statuses = "" if name in IN_HOW_TO else "; ".join(_STATUS.findall(text.partition("Exit status")[2]))
+        item = f"- `{name}`: {purpose}{statuses and f' ({statuses})'}.\n"
         items[panel] = items.get(panel, "") + item
     return "\n" + "\n".join(f"{panel}:\n\n{of_panel}" for panel, of_panel in items.items())
 
