@@ -127,7 +127,7 @@ class CalendarTopicMissing(Event):
 
 @_event("warning", "Nothing, unless it keeps on: then see the broker.")
 class CalendarTopicNotOpened(Event):
-    """The broker did not answer when a calendar's next topic was to be opened; the consumer asks again every second."""
+    """A calendar's next topic could not be opened; the consumer asks again every second."""
 
     error: str
 
@@ -158,9 +158,7 @@ class CalendarRollFailed(Event):
 # The log of cancellations, by which timers are cancelled and replaced
 @_event("error", "See the error and the broker; run `timewheel topics ensure PLAN`.")
 class CancellationsNotRead(Event):
-    """The log of cancellations has not been read for two seconds; consumers hold due timers, relays go on without
-    dropping any.
-    """
+    """The log of cancellations has not been read for two seconds; consumers hold due timers, relays drop none."""
 
     topic: str
     error: str
@@ -192,7 +190,7 @@ class ManyCancellations(Event):
 
 @_event("error", "Find their writer; cancel groups, or hand the timer and not only its id to `cancel`.")
 class CancellationsRefused(Alarm):
-    """A process remembers as many cancellations as it can, and passes new ones over: their timers are handed out."""
+    """A process remembers no more cancellations: timers of new ones are handed out."""
 
     topic: str
     refused: int
@@ -252,8 +250,8 @@ class AcknowledgeFailed(Event):
     "produce.",
 )
 class RepublishFailed(Alarm):
-    """A timer that was to be parked, retried, or published again since it came far too early, is not stored; it stays
-    unacknowledged, and comes or is tried again. Ten times too early, it is parked.
+    """A timer to be parked, retried, or published again since it came far too early, is not stored; it stays
+    unacknowledged, and is tried again. Ten times too early, it is parked.
     """
 
     timer: str
@@ -279,9 +277,8 @@ class EnvelopeUnreadable(Alarm):
 
 @_event("error", "Upgrade relays, then consumers, then producers; then `timewheel parked replay PLAN --all`.")
 class TimerTooNew(Alarm):
-    """A later version of timewheel wrote a timer, or a stranger a line that begins like that; the consumer gave it
-    back. After ten times, or if there are many, it is parked, or handed out as unreadable if the plan has no topic for
-    that.
+    """A later version of timewheel wrote a timer, or a stranger; the consumer gave it back. After ten times, or if
+    there are many, it is parked, or handed out as unreadable if the plan has no topic for that.
     """
 
     topic: str
@@ -301,9 +298,7 @@ class MiddlewareFailed(Event):
 
 @_event("error", "See the error and the store.")
 class InboxDidNotAnswer(Alarm):
-    """The inbox's store does not answer, and not only for a moment; timers wait in the consumer, which asks
-    again each second.
-    """
+    """The inbox's store does not answer; timers wait in the consumer, which asks again each second."""
 
     error: str
 
@@ -367,9 +362,7 @@ class SnapshotFailed(Event):
 
 @_event("error", "See why in the log before it.")
 class RelayProcessEnded(Event):
-    """A relay process of `--processes` ended by itself; it is started again after a pause, and others take over its
-    partitions.
-    """
+    """A relay process of `--processes` ended by itself; it is started again, and others take over its partitions."""
 
     relay_id: str
     exit_code: int
@@ -378,8 +371,7 @@ class RelayProcessEnded(Event):
 
 @_event(
     "error",
-    "Renew the token in its file: the client reads it again, and nothing is lost. A token given as text needs a "
-    "restart.",
+    "Renew the token in its file: the client reads it again. A token given as text needs a restart.",
 )
 class TokenExpired(Event):
     """The client shows a token that has expired by this machine's clock. The broker drops it silently, and the client
@@ -481,8 +473,8 @@ class RelayWaitsForLease(Event):
 
 @_event("info", "Nothing while relays come and go. Otherwise those timers are gone: find out who skipped them.")
 class RelayPositionJumped(Event):
-    """A relay met a gap in a holding topic's positions while it read: another relay did what lies between, or the
-    subscription was skipped, cleared or moved.
+    """A relay met a gap in a holding topic's positions: another relay did what lies between, or the subscription was
+    skipped, cleared or moved.
     """
 
     topic: str
@@ -491,9 +483,8 @@ class RelayPositionJumped(Event):
 
 @_event("warning", "`timewheel dead-letters list PLAN` shows it: the subscription `timewheel-dead-letter` keeps it.")
 class RelayDeadLetter(Alarm):
-    """A message that is no timer, or that no topic takes, was moved to `<due topic>.tw.dead-letter`, with the
-    properties `tw-dead-reason`, `tw-dead-from` and `tw-dead-at`. Of messages that the client hides it has the place
-    only: `position` is two, with `..` between.
+    """A message that is no timer, or that no topic takes, was moved to `<due topic>.tw.dead-letter`. Of messages that
+    the client hides it has the place only: `position` is two, with `..` between.
     """
 
     topic: str
@@ -518,8 +509,8 @@ class RelayHopsBeyondPlan(Event):
 
 @_event("error", "Report it: only a client with limits of its own does that.")
 class RelayBatchSplit(Event):
-    """The client split a group of hops, and the outcome of each message is unknown. All were sent once more, one by
-    one: copies may arrive. If the relay died in that moment, some may be lost.
+    """The client split a group of hops, and all were sent once more, one by one: copies may arrive. If the relay died
+    in that moment, some may be lost.
     """
 
     topic: str
@@ -527,13 +518,11 @@ class RelayBatchSplit(Event):
     messages: int
 
 
-@_event(
-    "error", "Find that producer, and withdraw `produce` on the destination from roles that you do not trust with it."
-)
+@_event("error", "Find that producer, and withdraw `produce` on the destination from roles that you do not trust.")
 class RelayNumbersUsedUp(Alarm):
-    """A foreign producer has used the name of the relay's producer with a number that the relay cannot have used:
-    brokers would drop all hops as repeated. Or another client has held that name for three minutes. The relay sends
-    under a random name, and nothing is lost; after a crash some timers are stored twice.
+    """A foreign producer has used the relay's producer name with a number that the relay cannot have used, or has held
+    it for three minutes. The relay sends under a random name, and nothing is lost; after a crash some timers are stored
+    twice.
     """
 
     topic: str
@@ -578,8 +567,7 @@ class RelayPlansChanged(Event):
 
 @_event(
     "error",
-    "See the reason: correct the file, or make the topics (`timewheel topics ensure PLAN`). They are read every "
-    "second; a restart would fail with the same error.",
+    "See the reason: correct the file, or make the topics (`timewheel topics ensure PLAN`). A restart would fail the same.",
 )
 class RelayPlansRefused(Event):
     """The changed plan files cannot be served; the former plans go on. Once per reason."""
@@ -600,7 +588,7 @@ class RelayPlanNotStarted(Event):
 @_event("warning", "Give all processes the file that the reason names.")
 class RelayPlanOutdated(Event):
     """The due topic was provisioned by a later revision of the plan, or by another plan of the same revision. The relay
-    goes on by the file that it has. Once per reason.
+    goes on by its file. Once per reason.
     """
 
     due_topic: str
@@ -641,9 +629,7 @@ class ShadowState(Event):
 
 @_event("error", "Change the reason. Until then the topic gathers gaps as without a shadow.")
 class ShadowRefuses(Event):
-    """The topic forbids moving, such as by a subscription on which brokers delay nothing; moved timers still come in
-    time.
-    """
+    """The topic forbids moving, as by a subscription on which brokers do not delay; moved timers come in time."""
 
     due_topic: str
     reason: str
@@ -681,9 +667,7 @@ class ShadowWaitsForLease(Event):
 
 @_event("warning", "Nothing, unless it keeps on: then see the reason, and the broker's log.")
 class ShadowMoveFailed(Event):
-    """Moving from a partition began anew after an error, such as a reload of the topic. Nothing is lost: moved timers
-    are acknowledged again, others stay.
-    """
+    """Moving from a partition began anew after an error, such as a reload of the topic. Nothing is lost."""
 
     topic: str
     reason: str
