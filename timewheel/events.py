@@ -567,7 +567,7 @@ class RelayPlansChanged(Event):
 
 @_event(
     "error",
-    "See the reason: correct the file, or make the topics (`timewheel topics ensure PLAN`). A restart would fail the same.",
+    "See the reason: correct the file, or make the topics (`timewheel topics ensure PLAN`). A restart would fail, too.",
 )
 class RelayPlansRefused(Event):
     """The changed plan files cannot be served; the former plans go on. Once per reason."""
