@@ -45,6 +45,7 @@ class ConsumerCounts:
         parked: Timers published to wait for an operator: their handler or its policy decided so, they were overdue,
             they arrived so late that their cancellation was no longer known, or this consumer could neither read nor
             republish them.
+        replaced: Consumers of the client that stayed away while a broker served their topic, and were replaced.
         held: Messages in flight and waiting now.
     """
 
@@ -71,6 +72,7 @@ class ConsumerCounts:
     unevaluated: int = 0
     retried: int = 0
     parked: int = 0
+    replaced: int = 0
     held: int = 0
 
     def came(self, mark_or_error: Mark | str | None) -> None:

@@ -234,7 +234,9 @@ class Receiver:
     def counts(self) -> ConsumerCounts:
         """The counters so far."""
         with self._state:
-            return self._engine.counts
+            counts = self._engine.counts
+        counts.replaced = self._source.replaced
+        return counts
 
     def next(self, timeout_ms: int) -> InFlight | None:
         """Return the next due timer; None if there was none in time, or after `close`."""
@@ -346,7 +348,8 @@ class Receiver:
         for partition in self._source.partitions:
             with self._state:
                 commands += self._let_go(partition)
-            partition.report()
+            if partition.inspect():
+                self._source.replace(partition)
         return commands
 
     def _let_go(self, partition: Partition) -> list[Command]:
@@ -517,7 +520,7 @@ class Receiver:
                 case Acknowledge(arrival):
                     origin = arrival.origin
                     origin.answered(arrival.position, self._clock.monotonic_ms())
-                    origin.consumer.acknowledge(arrival.message)
+                    origin.acknowledge(arrival.message)
                 case NegativeAcknowledge(arrival):
                     origin = arrival.origin
                     origin.answered(arrival.position, self._clock.monotonic_ms() + self._redelivery_delay_ms)

@@ -13,22 +13,31 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from functools import partial
 from typing import Any, NamedTuple
 
 import pulsar
 
 from timewheel.client.hooks import ConnectionWatch, Hooks
-from timewheel.client.native import requesting
+from timewheel.client.native import requesting, try_opening
 from timewheel.client.positions import Position
 from timewheel.client.process import end_at_exit
+from timewheel.client.producer_pool import DaemonWorkers
 from timewheel.client.reaching import partition_count, unpartitioned_problem
+from timewheel.client.reopening import Reopening, Trial
 from timewheel.client.surface import ClientLike, ConsumerLike
 from timewheel.core.clock import Clock, wait_until
 from timewheel.core.early_delivery import hold_bound_ms
 from timewheel.core.errors import TopologyError, did_you_mean
 from timewheel.core.names import CalendarTopic, Names
 from timewheel.core.plan import Calendar, Plan
-from timewheel.events import CalendarTopicClosed, CalendarTopicMissing, CalendarTopicNotOpened, CalendarTopicOpened
+from timewheel.events import (
+    CalendarTopicClosed,
+    CalendarTopicMissing,
+    CalendarTopicNotOpened,
+    CalendarTopicOpened,
+    ConsumerReplaced,
+)
 
 from .errors import SubscribeRefused
 from .message import Arrival, Reading, arrival_of
@@ -63,35 +72,66 @@ class Partition:
     """A partition of a due topic: the client's consumer on it, its connection, and its unacknowledged messages.
 
     A *session* ends when the connection is lost: the broker then delivers again what was not acknowledged, here or to
-    another consumer.
+    another consumer. If the connection stays away, another consumer takes the place of this one.
     """
 
-    __slots__ = ("_active_ms", "_is_connected", "_lock", "_unanswered", "_watch", "consumer", "session", "topic")
+    __slots__ = ("_active_ms", "_is_connected", "_is_replaced", "_lock", "_reopening", "_unanswered", "_watch",
+                 "consumer", "session", "topic")  # fmt: skip
 
-    def __init__(self, topic: str, consumer: ConsumerLike, clock: Clock, hooks: Hooks) -> None:
+    def __init__(
+        self, topic: str, consumer: ConsumerLike, clock: Clock, hooks: Hooks, attempt: Callable[[Trial], None]
+    ) -> None:
         self.topic = topic
         self.consumer = consumer
         self.session = 0
         self._is_connected = True
+        self._is_replaced = False
         self._watch = ConnectionWatch(topic, clock, hooks)
+        self._reopening = Reopening(clock, attempt)
         self._active_ms = clock.monotonic_ms()
         self._unanswered: set[Position] = set()
         self._lock = threading.Lock()
 
     def is_lost(self) -> bool:
         """Look at the connection; return True once for each loss. Called under the lock that guards what is held."""
-        was_connected, self._is_connected = self._is_connected, bool(self.consumer.is_connected())
-        is_lost = was_connected and not self._is_connected
-        self.session += is_lost
-        return is_lost
+        with self._lock:
+            was_connected, self._is_connected = self._is_connected, bool(self.consumer.is_connected())
+            is_replaced, self._is_replaced = self._is_replaced, False
+            is_lost = was_connected and not self._is_connected
+            self.session += is_lost
+            return is_lost or is_replaced
 
     def session_now(self) -> int | None:
         """Return the session of a message that comes now; None if its connection is lost, whether seen or not yet."""
         return self.session if self.consumer.is_connected() else None
 
-    def report(self) -> None:
-        """Tell the hooks of a connection that stays away, as it was seen last; for a single thread."""
+    def inspect(self) -> bool:
+        """Report a connection that stays away, as it was seen last; return True if another consumer is to be opened.
+
+        For a single thread.
+        """
         self._watch.inspect(is_connected=self._is_connected)
+        if self._is_connected and not self._reopening.is_waiting:
+            return False
+        return self._reopening.inspect([(self.topic, self.consumer)]) is not None
+
+    def replace(self, consumer: ConsumerLike) -> ConsumerLike:
+        """Put another consumer in the place of the present one, whose session ends with it; return the former."""
+        with self._lock:
+            former, self.consumer = self.consumer, consumer
+            self.session += 1
+            self._is_replaced = True
+        return former
+
+    def acknowledge(self, message: Any) -> None:
+        """Acknowledge a message; that of a former consumer, too, as long as the broker has not given it away."""
+        consumer = self.consumer
+        try:
+            consumer.acknowledge(message)
+        except pulsar.PulsarException:
+            if consumer is self.consumer:
+                raise
+            self.consumer.acknowledge(message)  # it was replaced at this very moment
 
     def took(self, position: Position, monotonic_ms: int) -> None:
         """Record that a message was taken from the consumer."""
@@ -168,9 +208,13 @@ class Subscribing:
             raise failures[0]
         return [one.result() for one in opening]
 
+    def subscribe(self, name: str) -> ConsumerLike:
+        """Open a consumer of a partition."""
+        consumer: ConsumerLike = self._client.subscribe(name, self.subscription, **self._options)
+        return consumer
+
     def _open_one(self, name: str) -> Partition:
-        consumer = self._client.subscribe(name, self.subscription, **self._options)
-        return Partition(name, consumer, self._clock, self._hooks)
+        return Partition(name, self.subscribe(name), self._clock, self._hooks, partial(try_opening, self._client))
 
     @staticmethod
     def _check(plan: Plan, subscription: str, consumer_type: Any, options: Mapping[str, Any]) -> None:
@@ -274,9 +318,8 @@ class Intake:
         self._request(received.consumer)
         return arrival
 
-    def close(self, partitions: Sequence[Partition]) -> None:
-        """Close the consumers of partitions, and wait for the client's threads to leave them."""
-        consumers = {partition.consumer for partition in partitions}
+    def close(self, *consumers: ConsumerLike) -> None:
+        """Close consumers, and wait for the client's threads to leave them."""
         for consumer in consumers:
             self._requests.pop(consumer, None)
             with suppress(pulsar.PulsarException):  # closed already, perhaps with the client; nothing is lost by it
@@ -289,14 +332,17 @@ class Intake:
         self._queue.put(None)
 
     def _request(self, consumer: ConsumerLike) -> None:
-        self._waiting.add(consumer)
-        self._requests[consumer]()
+        if (request := self._requests.get(consumer)) is not None:  # None: it was closed meanwhile
+            self._waiting.add(consumer)
+            request()
 
 
 NOT_OPENED_RETRY_MS = 1_000
 LOOK_MS = 1_000  # pause between two looks at the open topics
 GROWTH_LOOK_MS = 60_000  # pause between two looks for new partitions of an open topic; pulsar-client's own
 JOIN_TIMEOUT_MS = 5_000
+MAX_REPLACING = 64
+"""Consumers that are replaced at the same time; each can wait for as long as a broker is away."""
 
 
 class _Key(NamedTuple):
@@ -373,6 +419,9 @@ class Source:
         self._follower: threading.Thread | None = None
         self.partitions: tuple[Partition, ...] = ()
         """All open partitions; replaced, never changed."""
+        self.replaced = 0
+        """Count of replaced consumers."""
+        self._replacers = DaemonWorkers(name="timewheel-replace", limit=MAX_REPLACING)
 
     @property
     def open_topics(self) -> tuple[str, ...]:
@@ -402,6 +451,10 @@ class Source:
         if self._failure is not None:
             raise self._failure
         return self._intake.receive(timeout_ms)
+
+    def replace(self, partition: Partition) -> None:
+        """Open another consumer in the place of a partition's, beside it; returns at once."""
+        self._replacers.run(lambda: self._replace(partition))
 
     def close(self) -> None:
         """Close all topics; their unacknowledged messages are redelivered to other consumers."""
@@ -519,7 +572,7 @@ class Source:
                 self._open[key] = topic
                 self.partitions = self._all_partitions()
         if is_closed:
-            self._intake.close(added)
+            self._intake.close(*(partition.consumer for partition in added))
             return False
         for partition in added:
             self._intake.add(partition)
@@ -529,9 +582,24 @@ class Source:
         with self._lock:
             topic = self._open.pop(key)
             self.partitions = self._all_partitions()
-        self._intake.close(topic.partitions)
+        self._intake.close(*(partition.consumer for partition in topic.partitions))
         if self._rolling:
             self._hooks.emit(CalendarTopicClosed(topic=topic.name))
+
+    def _replace(self, partition: Partition) -> None:
+        try:
+            unused = self._subscribing.subscribe(partition.topic)
+        except Exception:  # noqa: BLE001 - no broker serves it any more, or the client is closed
+            return
+        with self._lock:
+            is_needed = partition in self.partitions and not partition.consumer.is_connected()
+            if is_needed:
+                unused = partition.replace(unused)
+                self._intake.add(partition)
+                self.replaced += 1
+        if is_needed:
+            self._hooks.emit(ConsumerReplaced(topic=partition.topic))
+        self._intake.close(unused)
 
     def _all_partitions(self) -> tuple[Partition, ...]:
         return tuple(partition for topic in self._open.values() for partition in topic.partitions)

@@ -31,6 +31,7 @@ __all__ = [
     "CancellationsUnknown",
     "ConnectionBack",
     "ConnectionLost",
+    "ConsumerReplaced",
     "EnvelopeUnreadable",
     "HandlerFailed",
     "HandlersLeftBehind",
@@ -448,8 +449,8 @@ class RelaySessionFailed(Event):
 
 @_event("warning", "See the broker, the network, and the token (`token_expired`). Nothing is lost.")
 class ConnectionLost(Event):
-    """A consumer or relay has had no connection for 5 s, and is not ready. The client goes on trying; a relay opens
-    another connection as soon as a broker serves the topic.
+    """A consumer or relay has had no connection for 5 s, and is not ready. The client goes on trying, and another
+    connection is opened as soon as a broker serves the topic.
     """
 
     topic: str
@@ -461,6 +462,13 @@ class ConnectionBack(Event):
 
     topic: str
     away_ms: int
+
+
+@_event("info")
+class ConsumerReplaced(Event):
+    """A broker served a topic again before the client's consumer was back, and another one was opened in its place."""
+
+    topic: str
 
 
 @_event("info", "Nothing: this relay takes over within seconds of the other's end.")

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pulsar
 import pytest
 
+from tests.support.manual_clock import ManualClock
 from timewheel.client import cancellation_log
-from timewheel.client.cancellation_log import CancellationLog
-from timewheel.client.hooks import Hooks
+from timewheel.client.cancellation_log import RETRY_MS, CancellationLog
+from timewheel.client.hooks import LOST_AFTER_MS, Hooks
+from timewheel.client.reopening import ATTEMPT_MS
 from timewheel.core.cancellations import Cancellation
 from timewheel.core.clock import SystemClock
 from timewheel.core.durations import DAY_MS
@@ -46,6 +49,9 @@ class _Reader:
         self._client = client
         self._is_stuck = is_stuck
 
+    def is_connected(self) -> bool:
+        return True
+
     def has_message_available(self) -> bool:
         return self._is_stuck
 
@@ -79,6 +85,65 @@ def test_a_reader_that_gives_nothing_is_opened_anew_and_told_if_that_lasts(
     assert [event.name for event in events] == reported
 
 
+class Away:
+    """A client whose readers have no connection until a broker serves the log, and the first one never again."""
+
+    def __init__(self) -> None:
+        self._client = self
+        self.is_served = True
+        self.is_first_lost = False
+        self.readers: list[Any] = []
+
+    def get_topic_partitions(self, topic: str) -> list[str]:
+        return [f"{topic}-partition-0"]
+
+    def create_reader(self, *_: Any, **__: Any) -> Any:
+        assert self.is_served, "it would wait for the client's operation time-out"
+        number = len(self.readers)
+        self.readers.append(
+            SimpleNamespace(
+                is_connected=lambda: number > 0 or not self.is_first_lost,
+                has_message_available=lambda: False,
+                close=lambda: None,
+            )
+        )
+        return self.readers[-1]
+
+    def create_producer_async(self, _: str, __: Any, on_opened: Any) -> None:
+        name = "Ok" if self.is_served else "Timeout"
+        on_opened(SimpleNamespace(value=not self.is_served, name=name), SimpleNamespace(close_async=lambda _: None))
+
+    def lose(self) -> None:
+        self.is_served, self.is_first_lost = False, True
+
+
+def test_a_reader_that_stays_away_is_replaced_once_a_broker_serves_the_log() -> None:
+    clock, client = ManualClock(), Away()
+    events: list[Event] = []
+    made_up: Any = client
+    log = CancellationLog(made_up, PLAN, clock, Hooks((events.append,)))
+    log.start()
+    eventually(lambda: log.ready)
+
+    def passes(ready: bool) -> None:
+        clock.advance(RETRY_MS)
+        eventually(lambda: RETRY_MS in clock.left_ms or (ready and log.ready), poll=0.001)
+
+    client.lose()
+    question = log.ask()
+    for _ in range(3 * LOST_AFTER_MS // RETRY_MS):
+        passes(ready=False)
+    assert (len(client.readers), log.is_answered(question)) == (1, False)
+    client.is_served = True
+    for _ in range(ATTEMPT_MS // RETRY_MS + 2):
+        passes(ready=True)
+    assert log.is_answered(question)
+    assert len(client.readers) == 2
+    clock.advance(LOST_AFTER_MS)
+    log.stop()
+    assert [event.name for event in events] == ["cancellations_not_read", "cancellations_read_again"]
+
+
 def read_once(client: Any, events: list[Any]) -> CancellationLog:
     """The log, after it has answered, and been stopped."""
     log = CancellationLog(client, PLAN, SystemClock(), Hooks((events.append,)))
@@ -100,6 +165,9 @@ class Full:
 
     def create_reader(self, *_: Any, **__: Any) -> Any:
         return self
+
+    def is_connected(self) -> bool:
+        return True
 
     def has_message_available(self) -> bool:
         return bool(self.left)
@@ -217,6 +285,9 @@ class Hiding:
         self.probes += 1
         self.left.append(self.probes)
         return self.message_id()
+
+    def is_connected(self) -> bool:
+        return True
 
     def has_message_available(self) -> bool:
         return True

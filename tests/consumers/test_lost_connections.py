@@ -45,7 +45,7 @@ class Under:
         clock, hooks = SystemClock(), Hooks(())
         self.client = Client()
         consumer: Any = self.client
-        self.partition = Partition("due-partition-0", consumer, clock, hooks)
+        self.partition = Partition("due-partition-0", consumer, clock, hooks, lambda _: None)
         self.partitions = (self.partition,)
         self.intake = Intake(clock, arrival_of)
         self.receive = self.intake.receive

@@ -52,8 +52,8 @@ class Origin:
     def session_now(self) -> int | None:
         return self.session
 
-    def report(self) -> None:
-        """Nobody hears."""
+    def inspect(self) -> bool:
+        return False
 
     def answered(self, position: Position, at_ms: int) -> None:
         """Nobody asks."""
@@ -75,6 +75,7 @@ class Stream:
         self.left = list(reversed(times_ms))
         self.origin = Origin()
         self.partitions = (self.origin,)
+        self.replaced = 0
 
     def receive(self, timeout_ms: int) -> Arrival | None:
         if not self.left or self.left[-1][0] - self.clock.now_ms() > timeout_ms:

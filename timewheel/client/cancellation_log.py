@@ -12,10 +12,11 @@ from typing import Any
 import pulsar
 
 from timewheel.client.hooks import LASTS_AFTER_MS, Alarms, Fault, Hooks
-from timewheel.client.native import uncounted_of
+from timewheel.client.native import try_opening, uncounted_of
 from timewheel.client.positions import Position
 from timewheel.client.process import end_at_exit
 from timewheel.client.reaching import partition_count
+from timewheel.client.reopening import Reopening
 from timewheel.client.surface import ClientLike, own_numbers
 from timewheel.core.cancellations import MAX_LIVE, Cancellation, CancellationTable, latest_forget_ms, read_cancellations
 from timewheel.core.clock import Clock
@@ -46,7 +47,7 @@ RETRY_MS = 200
 NOT_READ_AFTER_MS = LASTS_AFTER_MS
 """Each move of the log to another broker fails a few reads, and heals within a second."""
 REOPEN_AFTER = 5
-"""Failures in a row after which the reader is opened anew; the client's own reader mostly recovers by itself."""
+"""Failures in a row after which a connected reader is opened anew; it mostly recovers by itself."""
 FORGET_EVERY_MS = 60_000
 QUEUED = 50  # messages that the client reads ahead; packs take half a megabyte each
 MANY_SHARE = 0.8
@@ -80,6 +81,7 @@ class CancellationLog:
         self._loose = 0
         self._failures = 0
         self._fault = Fault(clock, NOT_READ_AFTER_MS)
+        self._reopening = Reopening(clock, partial(try_opening, client))
         self._forget_ms = 0
         self._is_many_reported = False
         self._thread: threading.Thread | None = None
@@ -168,7 +170,7 @@ class CancellationLog:
     def _read_to_the_end(self) -> None:
         silent, probe = 0, None
         # The broker answers False, asked after the question was; a probe is sent after that, too.
-        while (reader := self._reader or self._open()).has_message_available():
+        while (reader := self._connected()).has_message_available():
             try:
                 message = reader.read_next(timeout_millis=READ_TIMEOUT_MS)
             except pulsar.Timeout:
@@ -186,6 +188,16 @@ class CancellationLog:
             self._take(message)
             if probe is not None and Position.of(self._position) >= probe:
                 return
+
+    def _connected(self) -> Any:
+        """Return the reader; if its connection is lost, a question would wait for as long as the client pauses."""
+        reader = self._reader or self._open()
+        if self._reopening.inspect([(partition_topic(self.topic, 0), reader)]) is not None:
+            self._close()
+            return self._open()
+        if self._reopening.is_waiting:
+            raise pulsar.NotConnected("the connection to the log is lost")
+        return reader
 
     def _probe(self) -> Position:
         """Write a message behind a message that the client may hide: a chunk, a payload that cannot be decrypted."""
@@ -240,7 +252,7 @@ class CancellationLog:
         self._failures += 1
         if self._fault.persists(asked_ms):
             self._hooks.emit(CancellationsNotRead(topic=self.topic, error=str(error) or repr(error)))
-        if self._failures % REOPEN_AFTER == 0:
+        if self._failures % REOPEN_AFTER == 0 and not self._reopening.is_waiting:
             self._close()
         with self._lock:
             if not self._stopping:

@@ -66,6 +66,9 @@ class Reopening:
         if trial is None:
             return None
         if trial.is_served:
+            # The opening may fail, or take too long: then another trial decides.
+            self._trial = Trial(trial.topic)
+            self._trial.next_ms = now_ms + ATTEMPT_MS
             return trial.topic
         if now_ms >= trial.next_ms:
             trial.next_ms = now_ms + ATTEMPT_MS

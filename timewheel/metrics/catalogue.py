@@ -126,6 +126,7 @@ CONSUMER: Table = {
     _consumer(
         "consumer_let_go_total", "Timers let go when their partition's connection was lost; they come again."
     ): "let_go",
+    _consumer("consumer_replaced_total", "Consumers of the client that stayed away, and were replaced."): "replaced",
     _consumer("consumer_timed_out_total", "Timers given out again after the ack time-out."): "timed_out",
     _consumer(
         "consumer_foreign_total", "Messages that are no timers, or unreadable; a shadow's are dropped.", "why"
