@@ -12,14 +12,15 @@ from typing import Any, get_args
 import pytest
 
 from tests.chaos.conftest import MakePlay, MakeStage
-from tests.support.chaos_cluster import ClusterPlay, Faults
+from tests.support.chaos_cluster import PLAIN, ClusterPlay, Faults
 from tests.support.chaos_load import Traffic
 from tests.support.chaos_stage import BUSINESS
 from tests.support.shadow_play import PlainTraffic, shadow_plan
-from tests.support.wrong_producers import REPLACED, ProducerRules
-from timewheel.client.producer_pool import SLACK_MS, ProducerPool
+from tests.support.wrong_holds import HoldRules
+from tests.support.wrong_producers import ProducerRules, break_producers
+from timewheel.client.producer_pool import SLACK_MS
 from timewheel.core.names import parts_of
-from timewheel.core.plan import Calendar, Cancel, Ring, Tiered, Wheel
+from timewheel.core.plan import Calendar, Cancel, Native, Ring, Tiered, Wheel
 from timewheel.producers.pool import SEND_TIMEOUT_MS
 from timewheel.testing import eventually
 from timewheel.testing.plugin import MakeLocalCluster
@@ -65,6 +66,8 @@ GUARDED = {
     "max_delay_ms": 600_000,
 }
 """The guard is longer than any outage, as in production: those above use late lanes much more."""
+NATIVE = {"scheme": Native(), "readers": "any", "partitions": 3, "max_delay_ms": 600_000}
+"""For plain clients, beside the plans of each play."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -154,7 +157,8 @@ def cluster_play(make_local_cluster: MakeLocalCluster, stage: MakeStage) -> Call
 
     def make(script: Script) -> ClusterPlay:
         cluster = make_local_cluster(session_timeout_s=script.session_s, **script.cluster)
-        stages = {name: stage(broker=cluster, subscriptions=(BUSINESS,), **plan) for name, plan in script.plans.items()}
+        asked = {**script.plans, PLAIN: NATIVE}
+        stages = {name: stage(broker=cluster, subscriptions=(BUSINESS,), **plan) for name, plan in asked.items()}
         plans = [on.plan for on in stages.values() if not isinstance(on.plan.scheme, Calendar)]
         topics = [part for plan in plans for part in parts_of(plan.due_topic, plan.partitions)]
         return ClusterPlay(stages, Faults(cluster, topics, script.session_s), script.traffic, **script.play)
@@ -175,8 +179,7 @@ def test_control_producers_that_do_not_outlive_an_outage_are_found(
     cluster_play: Callable[[Script], ClusterPlay], monkeypatch: pytest.MonkeyPatch, rules: ProducerRules
 ) -> None:
     """Its twins are the plays below, whose producers follow the right rules."""
-    name, wrong = REPLACED[rules]
-    monkeypatch.setattr(ProducerPool, name, wrong)  # the load's; the replicas' are broken in their processes
+    break_producers(rules, monkeypatch.setattr)  # the load's; the replicas' are broken in their processes
     script = SCRIPTS["E"]
     play = cluster_play(replace(script, play={**script.play, "producer_rules": rules}))
     for fault in script.faults:
@@ -190,6 +193,35 @@ def test_control_producers_that_do_not_outlive_an_outage_are_found(
     else:
         assert verdict.longest_send_ms > deadline_of(script)
     play.on.evidence(f"control on a cluster: {rules}", verdict.cluster_figures)
+
+
+@pytest.mark.proof
+@pytest.mark.timeout(900)
+def test_control_replicas_that_keep_what_they_hold_are_found(cluster_play: Callable[[Script], ClusterPlay]) -> None:
+    """Its twin is the first half of the play, by the right rules."""
+    _, wrong = get_args(HoldRules)
+    moves = ("unload",) * 4
+    traffic = Traffic(burst=40, every_s=1.0, shortest_ms=5_000, longest_ms=15_000)
+    script = Script(faults=moves, session_s=10, cluster=THREE_COPIES, plans={"tiers": TIERS}, traffic=traffic)
+    play = cluster_play(script)
+    for move in moves:
+        play.make(move)
+    play.restart_replicas(hold_rules=wrong)
+    for move in moves:
+        play.make(move)
+    play.finish()
+
+    verdict, costs = play.verdict(), list(play.costs())
+    for cost in costs:
+        play.on.say(cost)
+    let_go, kept = (
+        sum(cost.at_the_same_moment for cost in half) for half in (costs[: len(moves)], costs[len(moves) :])
+    )
+    assert verdict.totals.lost == 0
+    assert kept > 10
+    assert kept > 5 * let_go
+    figures = {"moves": len(moves), "at the same moment": kept, "its twin at the same moment": let_go}
+    play.on.evidence(f"control on a cluster: {wrong}", {"timers": verdict.totals.acknowledged, **figures})
 
 
 SHADOW_FAULTS = (
@@ -236,9 +268,11 @@ def test_a_cluster_whose_nodes_fail_loses_and_holds_back_nothing(
     play.finish()
 
     verdict, costs, on = play.verdict(), list(play.costs()), play.on
-    for cost in costs:
-        on.say(cost)
-    on.evidence(f"a cluster, play {name}", {"faults": len(costs), **verdict.cluster_figures})
+    plain = [cost.twice for cost in play.costs(plain=True)]
+    for cost, twice in zip(costs, plain, strict=True):
+        on.say(f"{cost}; plain clients of {len(script.plans)} times less {twice}")
+    figures = {"faults": len(costs), **verdict.cluster_figures, "twice by plain clients": sum(plain)}
+    on.evidence(f"a cluster, play {name}", figures)
     broken = {
         "lost": verdict.totals.lost,
         "unexpected": verdict.totals.unexpected,

@@ -14,16 +14,17 @@ from typing import Any
 from tests.support.chaos_audit import where_stored
 from tests.support.chaos_cancels import Cancels
 from tests.support.chaos_conductor import Disturbance, NotInTime
-from tests.support.chaos_ledger import now_ms
+from tests.support.chaos_ledger import Event, Failed, Handled, now_ms
 from tests.support.chaos_load import Sent, Traffic
 from tests.support.chaos_stage import SHOWN, Stage
 from tests.support.chaos_verdict import Cost, Verdict, costs, first_calls, judge
-from tests.support.wrong_producers import ProducerRules
-from timewheel.core.plan import Calendar
+from timewheel.core.plan import Calendar, Native
 from timewheel.testing import LocalCluster, eventually
 from timewheel.testing.admin_calls import is_ready, unload_all_namespaces
 
 RELAYS, REPLICAS = 2, 3
+PLAIN = "plain"
+"""The plan of this name is read by plain clients. It counts for nothing but what they handle twice."""
 CANCELLED = 0.1
 ON_TIME_MS = 1_000
 READY_TIMEOUT_S = 180.0
@@ -132,9 +133,8 @@ class ClusterPlay:
         faults: Of the cluster.
         traffic: Of each plan.
         inbox: The plans whose replicas share an inbox.
-        fails: The first attempt of one timer in so many fails, where the plan has ``retry``.
-        producer_rules: The rules of the replicas' producers.
         send_timeout_ms: The producers' send time-out.
+        job: Further fields of the replicas' jobs.
 
     Attributes:
         on: A stage, for all that is shared.
@@ -147,14 +147,13 @@ class ClusterPlay:
         traffic: Traffic,
         *,
         inbox: Sequence[str] = (),
-        fails: int = 5,
-        producer_rules: ProducerRules = "right",
         send_timeout_ms: int = 30_000,
+        **job: Any,
     ) -> None:
         self._stages, self._cluster = dict(stages), faults.cluster
         self.on = next(iter(stages.values()))
         files = {name: str(stage.plan_file) for name, stage in stages.items()}
-        relayed = tuple(files[name] for name, on in stages.items() if not isinstance(on.plan.scheme, Calendar))
+        relayed = tuple(files[name] for name, on in stages.items() if not isinstance(on.plan.scheme, Calendar | Native))
         urls = list(self._cluster.admin_urls.values())
         self._relays = [
             self.on.service(f"relay-{number}", admin_url=urls[number % len(urls)], plans=relayed)
@@ -162,9 +161,10 @@ class ClusterPlay:
         ]
         served: dict[str, Any] = {
             "plans": tuple(files.values()),
+            "plain": tuple(files[name] for name in files if name == PLAIN),
             "inbox": tuple(files[name] for name in inbox),
-            "fails": fails,
-            "producer_rules": producer_rules,
+            "fails": 5,
+            **job,
         }
         self._replicas = [self.on.consumer(f"replica-{number}", **served) for number in range(REPLICAS)]
         for post in (*self._replicas, *self._relays):
@@ -188,7 +188,8 @@ class ClusterPlay:
         self.conductor = self.on.conductor(
             list(self._loads.values()), steady=[*self._relays, *self._replicas], disturbances=faults.by_name()
         )
-        self._places = {f"{name}-{part}" for name, on in stages.items() for part in range(on.plan.partitions)}
+        self._ours = {name: load for name, load in self._loads.items() if name != PLAIN}
+        self._places = {f"{name}-{part}" for name in self._ours for part in range(stages[name].plan.partitions)}
         self._stuck: set[str] = set()
         self._await_on_time(READY_TIMEOUT_S, "all partitions on time")
 
@@ -197,7 +198,7 @@ class ClusterPlay:
         """All timers but those that a cancellation kept back, or may have."""
         handled = self.conductor.handled
         kept_back = {name for cancels in self._cancels.values() for name in cancels.meant - handled}
-        return {name: one for load in self._loads.values() for name, one in load.sent.items() if name not in kept_back}
+        return {name: one for load in self._ours.values() for name, one in load.sent.items() if name not in kept_back}
 
     @property
     def certain_yet_handled(self) -> set[str]:
@@ -221,18 +222,22 @@ class ClusterPlay:
         self._stuck = self._missing()
         if self._stuck:
             self.on.say(f"{len(self._stuck)} timers are stuck; first: {self._whereabouts()}")
-            self._restart_replicas()
+            self.restart_replicas()
             with suppress(NotInTime):
                 self.conductor.calm(lambda: not self._missing(), DRAIN_TIMEOUT_S, "stuck timers handled")
 
     def verdict(self) -> Verdict:
         """Judge all plans together."""
         self.conductor.observe()
-        return judge(self.sent, self.conductor.events, stuck=self._stuck)
+        return judge(self.sent, self._calls(), stuck=self._stuck)
 
-    def costs(self) -> Iterator[Cost]:
-        """Yield the cost of each fault."""
-        return costs(self.sent, self.conductor.events, self.conductor.faults)
+    def costs(self, *, plain: bool = False) -> Iterator[Cost]:
+        """Yield the cost of each fault, or what plain clients handled twice."""
+        return costs(self.sent, self._calls(plain=plain), self.conductor.faults)
+
+    def _calls(self, *, plain: bool = False) -> list[Event]:
+        calls = [event for event in self.conductor.events if isinstance(event, Handled | Failed)]
+        return [event for event in calls if event.timer_id.startswith(f"{PLAIN}-") == plain]
 
     def _await_on_time(self, timeout_s: float, message: str) -> None:
         begun_ms, begun = now_ms(), len(self.conductor.events)
@@ -251,12 +256,13 @@ class ClusterPlay:
     def _rest_s(self) -> float:
         return max(0, max(one.due_ms for one in self.sent.values()) - now_ms()) / 1000
 
-    def _restart_replicas(self) -> None:
+    def restart_replicas(self, **job: Any) -> None:
+        """Restart the replicas, one after another, with changes of their jobs."""
         for replica in self._replicas:
             with suppress(TimeoutError):
                 replica.end()
             replica.kill()
-            replica.start()
+            replica.start(**job)
 
     def _whereabouts(self) -> str:
         lines = []

@@ -19,7 +19,7 @@ import zlib
 from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -30,6 +30,7 @@ from tests.support.chaos_client import Stalled, traced
 from tests.support.chaos_ledger import Acknowledged, Beat, Dying, Failed, Handled, Hop, Ledger, Ready, ready_file
 from tests.support.through import AroundAcks, BeforeSends, ThroughClient
 from tests.support.wrong_cuts import CutRules, break_rules
+from tests.support.wrong_holds import HoldRules, break_holds
 from tests.support.wrong_hops import WRONG_GROUPS, HopClient, RulesName, WallClock
 from tests.support.wrong_producers import ProducerRules, break_producers
 from timewheel.broker.admin import AdminClient
@@ -103,7 +104,9 @@ class Job:
         fails: A consumer's handler fails at the first attempt of one timer in so many of the plans with ``retry``; 0:
             never.
         producer_rules: The rules by which a consumer's producers outlive an outage.
+        hold_rules: The rules by which a consumer keeps timers when their topic moves.
         inbox: The plan files whose timers a consumer claims in an inbox, a file beside the plan for all processes.
+        plain: The plan files whose due topics are read by plain clients, as a measure of what is handled twice.
     """
 
     role: Role
@@ -122,7 +125,9 @@ class Job:
     options: tuple[str, ...] = ()
     fails: int = 0
     inbox: tuple[str, ...] = ()
+    plain: tuple[str, ...] = ()
     producer_rules: ProducerRules = "right"
+    hold_rules: HoldRules = "right"
 
     def arguments(self) -> list[str]:
         return [sys.executable, "-m", "tests.support.chaos_worker", json.dumps(asdict(self))]
@@ -224,10 +229,22 @@ def _consumer(job: Job, client: Any, path: str, burning: _Burning, ledger: Ledge
     return made, handle
 
 
+def _read_plainly(job: Job, client: Any, path: str, ledger: Ledger, ended: threading.Event) -> None:
+    topic = Plan.load(path).due_topic
+    consumer = client.subscribe(topic, job.subscription, consumer_type=pulsar.ConsumerType.Shared)
+    while not ended.is_set():
+        with suppress(pulsar.PulsarException):
+            message = consumer.receive(200)
+            timer, position = Envelope.read(message.properties()), Position.of(message.message_id())
+            assert timer is not None
+            ledger.record(Handled, timer.timer_id, timer.generation, position, 0, timer.due_ms, message.topic_name())
+            consumer.acknowledge(message)
+
+
 def _consume(job: Job, client: Any, burning: _Burning, ledger: Ledger) -> None:
     ended = threading.Event()
     with ExitStack() as stack:
-        made = [_consumer(job, client, path, burning, ledger) for path in job.plans]
+        made = [_consumer(job, client, path, burning, ledger) for path in job.plans if path not in job.plain]
         consumers = [stack.enter_context(consumer) for consumer, _ in made]
 
         def stop(*_: object) -> None:
@@ -243,17 +260,21 @@ def _consume(job: Job, client: Any, burning: _Burning, ledger: Ledger) -> None:
 
         signal.signal(signal.SIGTERM, stop)
         ledger.record(Ready)
-        heart = threading.Thread(
-            target=_beat, args=(client, consumers[0].plan, ledger, ended), name="heart", daemon=True
-        )
-        heart.start()
+        beside = [threading.Thread(target=_beat, args=(client, consumers[0].plan, ledger, ended), daemon=True)]
+        beside += [
+            threading.Thread(target=_read_plainly, args=(job, client, path, ledger, ended), daemon=True)
+            for path in job.plain
+        ]
+        for thread in beside:
+            thread.start()
         try:
             with ThreadPoolExecutor(len(made), thread_name_prefix="run") as threads:
                 for _ in threads.map(run, made):
                     pass
         finally:
             ended.set()
-            heart.join()
+            for thread in beside:
+                thread.join()
 
 
 def _watched(job: Job, client: Any, burning: _Burning, ledger: Ledger) -> ThroughClient:
@@ -292,6 +313,7 @@ def main() -> None:
     client = pulsar.Client(job.service_url, logger=quiet, operation_timeout_seconds=10)
     break_rules(job.cut_rules)
     break_producers(job.producer_rules)
+    break_holds(job.hold_rules)
     run = _relay if job.role == "relay" else _consume
     run(job, _watched(job, client, burning, ledger), burning, ledger)
     client.close()

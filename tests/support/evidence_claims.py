@@ -145,6 +145,15 @@ of {timers} lost {least lost}
 control: a shadow that .*
 chaos/test_shadow_controls.py: Shadows that acknowledge first, or number late hops, lose
 of {timers} lost at least {least lost}; sound twin {its twin lost}
+control on a cluster: a dead producer stays
+chaos/test_cluster.py: Producers that are not replaced after write outages hold timers back
+of {attempted} stored at most {timers}; stuck at least {least stuck}
+control on a cluster: a send has no deadline
+chaos/test_cluster.py: Sends without a deadline of ours last as long as the outage
+{least longest send ms} ms
+control on a cluster: held timers are not let go
+chaos/test_cluster.py: Replicas that keep what they hold at a move handle it twice
+{sum moves} moves, two replicas at the same moment {least at the same moment}; sound twin {its twin at the same moment}
 ## Commands and demo
 the whole demo
 broker/test_demo.py: Whole demo, native / our schemes

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
+from timewheel.client import producer_pool
 from timewheel.client.producer_pool import ProducerPool
 
 ProducerRules = Literal["right", "a dead producer stays", "a send has no deadline"]
@@ -18,13 +21,16 @@ def none_overdue(_: ProducerPool[Any]) -> list[Any]:
     return []
 
 
-REPLACED = {"a dead producer stays": ("replace", keep), "a send has no deadline": ("_overdue", none_overdue)}
-"""The name that each of the rules replaces."""
+WRONG: Mapping[ProducerRules, Mapping[tuple[object, str], Any]] = {
+    "right": {},
+    "a dead producer stays": {(ProducerPool, "replace"): keep, (producer_pool, "AWAY_ROUNDS"): sys.maxsize},
+    "a send has no deadline": {(ProducerPool, "_overdue"): none_overdue},
+}
+"""What stands in place of the pool's own, by where it is."""
 
 
-def break_producers(rules: ProducerRules) -> None:
-    """Break the rules for this process, permanently."""
-    if rules != "right":
-        name, wrong = REPLACED[rules]
-        assert hasattr(ProducerPool, name), name
-        setattr(ProducerPool, name, wrong)
+def break_producers(rules: ProducerRules, put: Callable[[object, str, Any], None] = setattr) -> None:
+    """Break the rules for this process, permanently unless ``put`` takes it back."""
+    for (place, name), wrong in WRONG[rules].items():
+        assert hasattr(place, name), name
+        put(place, name, wrong)
