@@ -23,7 +23,7 @@ from .base_consumer import BaseConsumer, Outcomes, stopping_on_signals
 from .errors import ReceiveTimeout, SubscribeRefused, check_count, check_duration, timeout_ms_of
 from .message import DelayedMessage, InFlight, key_of
 from .middleware import MiddlewareChain
-from .receiver import SLICE_MS, Receiver
+from .receiver import LOOK_MS, SLICE_MS, Receiver
 from .retry import ParkTimer, RetryLater
 
 MAX_WAITING = 256  # due timers that the loop has not taken yet; more wait in the engine and in the broker
@@ -99,7 +99,8 @@ class Feed:
             while not self._is_stopping() and not self._is_abandoned:
                 if len(self._waiting) >= MAX_WAITING:
                     with self._room:
-                        self._clock.wait(self._room, SLICE_MS)
+                        self._clock.wait(self._room, LOOK_MS)
+                    self._receiver.look()
                     continue
                 timer = self._receiver.next(SLICE_MS)
                 if timer is not None:

@@ -24,7 +24,7 @@ from .base_consumer import BaseConsumer, Outcomes, stopping_on_signals
 from .errors import ReceiveTimeout, check_count, check_duration, timeout_ms_of
 from .message import DelayedMessage, InFlight, key_of
 from .middleware import MiddlewareChain
-from .receiver import SLICE_MS, Receiver
+from .receiver import LOOK_MS, SLICE_MS, Receiver
 from .retry import ParkTimer, RetryLater
 
 T = TypeVar("T")
@@ -236,8 +236,9 @@ class Run:
     def _put(self, pool: Workers[InFlight], timer: InFlight) -> bool:
         key = key_of(timer.arrival.message)
         while not self.is_stopping():
-            if pool.put(timer, key, SLICE_MS):
+            if pool.put(timer, key, LOOK_MS):
                 return True
+            self.receiver.look()
         return False
 
     def _handle(self, call: Callable[[DelayedMessage], None], timer: InFlight) -> None:

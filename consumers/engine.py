@@ -394,6 +394,11 @@ class Engine:
         return len(self._wheel) + self._republishing + self._extras + len(self._unasked) + len(self._asked)
 
     @property
+    def in_flight(self) -> int:
+        """Timers that were received, and are not dealt with; those that handlers have, too."""
+        return len(self._in_flight)
+
+    @property
     def full(self) -> bool:
         """True if no message may be received until another leaves."""
         return self.held_count >= self._max_held

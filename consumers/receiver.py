@@ -183,8 +183,7 @@ MAX_IN_VAIN = 4
 JUST_HANDED_MS = 5
 """Age up to which the decision about a timer still counts when its handler begins: idle workers ask no second time."""
 LOOK_MS = 20
-"""Pause between looks at the connections while timers wait here: a connection that is lost is back after some 100 ms.
-"""
+"""Pause between looks at the connections while timers are here: a connection that is lost is back after some 100 ms."""
 SLICE_MS = 200  # the longest single wait: how late a stop from a signal, or a jump of the clock, may be noticed
 
 
@@ -339,9 +338,15 @@ class Receiver:
     def _is_just_handed(self, timer: InFlight) -> bool:
         return 0 <= self._clock.now_ms() - timer.handed_ms < JUST_HANDED_MS
 
-    def _look(self, now_ms: int) -> list[Command]:
+    def look(self) -> None:
+        """Look at the connections in place of `next`, which cannot be called: a timer waits for room."""
+        with self._receiving:
+            self._execute_quietly(self._look())
+
+    def _look(self) -> list[Command]:
         """Look at all connections, and let go of timers that the broker gives away."""
         commands: list[Command] = []
+        now_ms = self._clock.monotonic_ms()
         if now_ms < self._look_again_ms:
             return commands
         self._look_again_ms = now_ms + LOOK_MS
@@ -416,13 +421,13 @@ class Receiver:
         """Let the engine act on the time; return how long it may wait now, None if the deadline has passed."""
         # Wake-up times follow the wall clock, waits are measured by the monotonic clock: a jump of the wall clock is
         # noticed after a slice.
-        commands = self._settled() + self._look(self._clock.monotonic_ms())
+        commands = self._settled() + self._look()
         now_ms = self._clock.now_ms()
         with self._state:
             commands += self._engine.tick(now_ms)
             wake_ms = self._engine.next_wake_ms()
             waits_ms = [] if wake_ms is None else [max(wake_ms - now_ms, 1)]
-            waits_ms += [LOOK_MS] if self._engine.held_count else []
+            waits_ms += [LOOK_MS] if self._engine.in_flight else []
             if self._questions is not None:
                 commands += self._questions.step(self._engine, now_ms)
                 look_ms = self._questions.wait_ms(self._engine)

@@ -194,6 +194,24 @@ def test_an_acknowledgement_that_meets_the_end_of_the_former_is_made_on_the_othe
     assert len(world.client.opened[-1].acknowledged) == 1
 
 
+def test_what_came_by_the_former_at_the_last_moment_comes_again(world: World) -> None:
+    assert world.comes(world.first, 1, world.clock.now_ms() + 100) is None
+    world.partition.replace(Consumer())  # type: ignore[arg-type]
+    assert world.receiver.next(200) is None
+    assert world.receiver.counts.let_go == 1
+
+
+def test_the_former_may_be_closed_while_its_message_is_read(world: World) -> None:
+    read = world.source._intake._read
+
+    def close(message: Any, partition: Any) -> Any:
+        world.source._intake.close(world.first)
+        return read(message, partition)
+
+    world.source._intake._read = close
+    assert world.comes(world.first, 1) is not None
+
+
 def test_the_former_stays_if_it_is_back_before_the_other_is_open(world: World) -> None:
     def come_back() -> None:
         world.first.is_up = True
