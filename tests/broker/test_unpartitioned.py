@@ -58,7 +58,8 @@ def plan_of(topic: str, scheme: Scheme = TIERED, **changes: Any) -> Plan:
 
 def stored_names(admin: AdminClient, topic: str) -> set[str]:
     """What the broker stores of a topic and of all that is beside it, by the ends of the names."""
-    return {name.removeprefix(topic) for name in admin.topics.list("public/default") if name.startswith(topic)}
+    namespace = topic.removeprefix("persistent://").rpartition("/")[0]
+    return {name.removeprefix(topic) for name in admin.topics.list(namespace) if name.startswith(topic)}
 
 
 @pytest.mark.parametrize("name", [name for name in SCHEMES if name != "calendar"])
@@ -142,10 +143,15 @@ def test_the_one_form_is_refused_for_the_other_and_nothing_is_made(
     assert f"partitions = {found}" in finding.cure
 
 
+@pytest.mark.parametrize("partitions", [0, 1])
+@pytest.mark.parametrize("automatic", [True, False])
 def test_who_comes_before_provisioning_is_refused_and_makes_nothing(
-    client: Any, admin: AdminClient, topic: str
+    client: Any, admin: AdminClient, namespace: str, automatic: bool, partitions: int
 ) -> None:
-    plan = plan_of(topic)
+    override = {"allowAutoTopicCreation": automatic, "topicType": "non-partitioned"}
+    admin._http.call("POST", f"/namespaces/{namespace}/autoTopicCreation", body=override)
+    topic = f"persistent://{namespace}/due"
+    plan = plan_of(topic, partitions=partitions)
     with DelayedProducer(client, plan) as producer:
         for after in (dt.timedelta(0), 5 * SECOND):
             with pytest.raises(TopologyError, match="timewheel topics ensure"):

@@ -11,13 +11,13 @@ from typing import Any, Self
 from timewheel.client.cancellation_log import CancellationLog
 from timewheel.client.hooks import Alarms, Hooks
 from timewheel.client.process import EXIT_MS, ProcessGuard, end_at_exit, has_ended
-from timewheel.client.reaching import reaching, unpartitioned_problem
+from timewheel.client.reaching import partition_count, reaching, unpartitioned_problem
 from timewheel.client.surface import ClientLike
 from timewheel.core.arguments import check_client_and_plan
 from timewheel.core.clock import Clock, SystemClock
 from timewheel.core.errors import ClientMisuse, TopologyError
 from timewheel.core.grouping import default_linger_ms
-from timewheel.core.names import Names, partition_of
+from timewheel.core.names import Names
 from timewheel.core.plan import Plan
 from timewheel.core.plurals import counted
 from timewheel.core.rng import Random, system_random
@@ -379,9 +379,7 @@ class Relay:
             if problem is not None:
                 raise problem
             return 0
-        names = self._client.get_topic_partitions(topic)
-        # For a topic that does not exist, or is not partitioned, the client returns the name itself.
-        count = sum(partition_of(name)[1] >= 0 for name in names)
+        count = partition_count(self._client, topic)
         if count < wanted:
             raise _too_few(topic, count, wanted)
         return count
