@@ -74,8 +74,6 @@ class Estimated(Answer):
     """The planner's result without the rows. The only counted plan of its choice is the native plan with one partition.
 
     Args:
-        survey: The survey of the history.
-        topic: Topic of the survey.
         continued: The timers that the plan is made for.
         native: Gaps of native delays.
     """

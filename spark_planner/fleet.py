@@ -51,8 +51,6 @@ class NativeGaps:
     """A topic under native delays on a single partition.
 
     Args:
-        topic: Topic of the history.
-        timers: Timers sent.
         peak: Peak of its gaps, counted.
         evaluation: All other figures, estimated roughly, at the planned volume.
         native_fit: The verdict on native delays.
@@ -80,8 +78,6 @@ class Fleet:
     """All topics of a history.
 
     Args:
-        history: The history.
-        profile: The broker.
         constraints: The user's limits and prices.
         growth: Planned volume, as a multiple of the history's volume.
         topics: Topics under native delays, the topic nearest to its limit (or furthest beyond) first.

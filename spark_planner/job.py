@@ -46,7 +46,6 @@ class History:
     """A history that was surveyed once.
 
     Args:
-        source: Name of the history.
         rows: Every row with the reason against it, `columns.ASSESSED_SCHEMA`.
         statistic: The statistic, from which a plan is made.
         has_ids: True if its timers have ids, so that of copies only the first is used.
@@ -68,7 +67,6 @@ class History:
         return self.statistic.topic(wanted)
 
     def cells(self, topic: str) -> Cells:
-        """Return the statistic's cells of a topic."""
         return self.statistic.cells[topic]
 
     def survey(self, on_progress: ProgressCallback = no_report) -> Survey:
@@ -135,8 +133,6 @@ class Traffic(Continued):
     """The timers that a plan is made for, and the sends on which it is counted.
 
     Args:
-        history: The surveyed history.
-        topic: Topic of the history.
         cached: The sends in order, in Spark's cache (`forget`); built on first use.
     """
 
@@ -211,11 +207,7 @@ EXACT_PEAK_TIMERS = 5_000_000
 
 
 class Replays:
-    """Replays of a topic, each made at most once; on exit the cached sends are released.
-
-    Attributes:
-        traffic: The replayed traffic.
-    """
+    """Replays of a topic, each made at most once; on exit the cached sends are released."""
 
     def __init__(self, traffic: Traffic, on_progress: ProgressCallback) -> None:
         self.traffic = traffic
@@ -309,7 +301,6 @@ class Replays:
         return self.traffic.cached
 
     def predicted(self, plan: Plan, profile: BrokerProfile, growth: float = 1.0) -> Prediction:
-        """Evaluate a plan that was replayed."""
         cells, keys = self.traffic.cells, self.keys()
         evaluation = evaluate(plan, cells, profile, keys=keys)
         grown = evaluation if growth == 1 else evaluate(plan, cells, profile, growth=growth, keys=keys)
@@ -441,8 +432,6 @@ class Prediction:
     """A plan on the traffic itself: the prediction from the statistic, and the exact replay of every timer.
 
     Args:
-        traffic: The traffic.
-        evaluation: Prediction from the cells.
         replay: Exact replay, entry by entry.
         grown: The evaluation at the volume of interest.
     """
@@ -465,7 +454,6 @@ class Planned(Answer):
 
     Args:
         native: A single partition under the broker's delay: the plan that a user has today.
-        recommended: The recommended plan.
         native_alone: A single partition under the broker's delay, in the history alone; None: the history is not
             continued.
         repeated: Rows of the history's topic that repeat another row in send time, due time and key, without an id to
@@ -481,17 +469,14 @@ class Planned(Answer):
 
     @property
     def traffic(self) -> Traffic:
-        """The traffic that the plan is made for."""
         return self.native.traffic
 
     @property
     def history(self) -> History:
-        """The history of the traffic."""
         return self.traffic.history
 
     @property
     def topic(self) -> str:
-        """The topic of the traffic."""
         return self.traffic.topic
 
     @property

@@ -38,13 +38,7 @@ SLOW_CLIENT_S = 10
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """Response of a page.
-
-    Attributes:
-        status: HTTP status.
-        body: The whole body.
-        content_type: Content type of the body.
-    """
+    """Response of a page."""
 
     status: int
     body: bytes

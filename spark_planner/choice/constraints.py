@@ -168,7 +168,6 @@ class Constraints:
         return plan.max_partitions if self.partitions_max is None else min(self.partitions_max, plan.max_partitions)
 
     def broken_by(self, evaluation: Evaluation) -> tuple[str, ...]:
-        """Return the names of the constraints that an evaluation breaks."""
         limits: tuple[tuple[str, float, float | None], ...] = (
             (GAP_FRACTION, evaluation.gap_fraction * self.gap_margin, self.gap_fraction),
             (SILENCE_SECONDS, evaluation.silence_seconds, self.silence_seconds),

@@ -510,7 +510,6 @@ def replay_all(
 def _with_exact_peaks(
     cached: CachedSends, asked: Sequence[Asked], counted: Sequence[Replay], refuted_above: float, sends_per_chunk: int
 ) -> list[Replay]:
-    """Return the replays with peaks that are exact or refuted."""
     total = [one.peak_of_total for one in counted]
     partition = [one.peak_per_partition for one in counted]
     gaps = {number: one.gaps for number, one in enumerate(counted)}

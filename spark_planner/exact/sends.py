@@ -301,7 +301,6 @@ class CachedSends:
     keys: Mapping[str, KeyShares]
 
     def of(self, topic: str) -> CachedSends:
-        """Return the sends of one topic."""
         pieces = tuple(piece for piece in self.pieces if piece.topic == topic)
         frame = self.frame.where(F.col(TOPIC) == topic)
         return CachedSends(frame=frame, pieces=pieces, was_sorted=self.was_sorted, keys=self.keys)

@@ -299,7 +299,6 @@ class _Units:
 
     @property
     def coarsest_ms(self) -> float:
-        """Length of the coarsest of the units."""
         return max(1 / UNITS_PER_MS[unit] for unit in (self.publish, self.due, self.delay or "ms"))
 
 

@@ -38,7 +38,6 @@ class Shadowed:
 
     Args:
         far_ms: Timers due in less stay under the broker's delay; timers due in this time or later are moved.
-        moved: Timers that are moved.
         intake_entries: Entries that moves write into the intake; an entry holds many timers.
         extra_writes_per_moved: Entries written for each moved timer besides its own send: into the intake, by hops in
             groups, and into the due topic.
@@ -163,7 +162,6 @@ class Evaluation:
 
     @property
     def needs_relay(self) -> bool:
-        """True if the plan needs a relay."""
         return isinstance(self.plan.scheme, Tiered | Wheel)
 
     @property

@@ -333,7 +333,6 @@ class Prices:
 
     @property
     def is_given(self) -> bool:
-        """True if any price is known."""
         return any(getattr(self, name) is not None for name in AMOUNTS)
 
 
@@ -451,7 +450,6 @@ def history_facts(history: History) -> dict[str, Any]:
 
 
 def prediction_facts(prediction: Prediction) -> dict[str, Any]:
-    """Return a prediction with the counts of the replay."""
     replay = prediction.replay
     return {
         "predicted": evaluation_facts(prediction.evaluation),

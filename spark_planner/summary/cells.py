@@ -69,7 +69,6 @@ class Cells:
         publish_min_ms: Least publish time in the cell, UTC milliseconds.
         publish_max_ms: Greatest publish time.
         delay_min_ms: Least delay, not negative.
-        delay_max_ms: Greatest delay.
         due_min_ms: Least due time, UTC milliseconds.
         due_max_ms: Greatest due time.
         size_bytes: Sum of payload sizes; 0 if the history has no sizes.
@@ -135,7 +134,6 @@ class Cells:
         return bounded_together({"": self}, limit)[""]
 
     def where(self, is_wanted: NDArray[np.bool_]) -> Cells:
-        """Select the cells of a mask."""
         wanted = np.flatnonzero(is_wanted)
         return Cells.of_facts(self.level, (fact[wanted] for fact in self.facts()))
 
@@ -162,7 +160,6 @@ class Cells:
 
     @property
     def timers(self) -> int:
-        """Number of timers in all cells."""
         return int(self.count.sum())
 
 

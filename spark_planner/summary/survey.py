@@ -46,7 +46,6 @@ class DailyGaps:
     Args:
         step_ms: Moments are multiples of it since 1970.
         day: UTC days since 1970 on which timers were sent.
-        moment: Number of the moment.
         change: Ranges that begin, less those that end, after the previous moment and up to this moment; not 0.
     """
 
@@ -57,7 +56,6 @@ class DailyGaps:
 
     @classmethod
     def none(cls, step_ms: int = FINEST_STEP_MS) -> DailyGaps:
-        """No gaps."""
         empty = np.zeros(0, np.int64)
         return cls(step_ms=step_ms, day=empty, moment=empty, change=empty)
 

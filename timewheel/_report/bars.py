@@ -37,7 +37,6 @@ class BarChart:
 
 
 def bar_chart(chart: BarChart) -> Figure:
-    """Draw the chart."""
     most = max((bar.share for bar in chart.bars), default=0.0)
     axis_max = next(maximum for maximum in AXIS_MAXIMA if maximum >= min(most, 1.0))
     rows: list[dict[str, str | float]] = [

@@ -70,7 +70,6 @@ class Choices:
 
 
 def choice_chart(choices: Choices) -> Figure:
-    """Draw the chart."""
     words = f"{choices.title}: {len(choices.points)}, of them {len(choices.front)} that no other beats. " + "".join(
         f"{named.name}: {choices.x_name} {named.choice.at[0]:,.2f}, {choices.y_name} {named.choice.at[1]:,.0f}. "
         for named in choices.named

@@ -72,7 +72,6 @@ class GapChart:
 
 
 def gap_chart(chart: GapChart) -> Figure:
-    """Draw the chart."""
     points = [point for line in chart.series for point in line.points]
     last_time = max([1.0, *(time for time, _ in points), *(mark.at for mark in chart.marks)])
     top = look.round_up(HEADROOM * max([chart.limit, *(count for _, count in points)]))

@@ -36,7 +36,6 @@ def render_page(page: Page) -> str:
 
 
 def _scripts(page: Page, *, charts: bool) -> list[str]:
-    """Return the names of the scripts that the page needs."""
     folds = any(section.folds for section in page.sections)
     sliders = any(section.sliders is not None for section in page.sections)
     return [*([CHARTS] if charts else []), *([FOLDS] if folds else []), *([WHAT_IF] if sliders else [])]

@@ -280,7 +280,6 @@ class Access:
         self._token = _token_reader(connection, self._tls, hooks)
 
     def admin(self, hooks: tuple[Hook, ...] | None = None) -> AbstractContextManager[AdminClient]:
-        """Return an admin client."""
         from timewheel.broker.admin.client import AdminClient
 
         assert self.connection.admin_url is not None, "one of the defaults"

@@ -249,7 +249,6 @@ def show_snapshot(
     reached_by: Sequence[str],
     plan_files: Mapping[str, str] | None = None,
 ) -> None:
-    """Print a snapshot."""
     say(
         console,
         f"{at_second(snapshot.at_ms)} UTC: {verdict(snapshot)}",

@@ -220,7 +220,6 @@ def run_service(asked: ServiceOptions) -> None:
 def _run_here(
     asked: ServiceOptions, files: Files, texts: PlanTexts, drain_ms: int, address: tuple[str, int] | None
 ) -> None:
-    """Run the service in this process."""
     from timewheel.cli.relay_processes import reporter
     from timewheel.hooks import log_event
     from timewheel.relay.service import Reloading, Service

@@ -62,7 +62,6 @@ shadow = command_group("shadow", "Cure a topic without a change to its producers
 
 
 def plan_with_intake(file: Path) -> Plan:
-    """Load the plan of a file."""
     from timewheel.core.planfile import load_plan
 
     plan = load_plan(file)

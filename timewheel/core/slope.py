@@ -19,7 +19,6 @@ class Slope:
 
     @property
     def is_up(self) -> bool:
-        """True if the slope rises significantly."""
         return self.value > CERTAIN * self.error
 
 

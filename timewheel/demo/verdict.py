@@ -51,7 +51,6 @@ class Measured:
     """The row of a scheme.
 
     Args:
-        scheme: Its name.
         due_peak: Most gaps in its due topics, summed at one moment.
         law_peak: Prediction of the law of gaps for that.
         hold: The holder of messages in its holding topics; None: it has none.
@@ -62,7 +61,6 @@ class Measured:
         hops: Mean re-publications of a timer.
         redelivered_due: Deliveries to business after the acknowledgement had returned, counted at the raw client.
         redelivered_holding: The same at the relay.
-        totals: Totals of the checker.
         early: Timers handled before their due time.
         copied: Handlings beyond each timer's first that no redelivery explains: of both an original and its copy.
         behind_ms: Lag of a shadow, milliseconds: at its worst sample, or by its latest handling; 0 without a shadow.
@@ -73,7 +71,6 @@ class Measured:
         overdue: Most timers at one moment that were due and not handled yet; of a shadow also originals, beyond those
             that the plan leaves, which it had not acknowledged yet.
         samples_per_day: Mean number, from its first send to its last due time.
-        topics: Number of its topics.
         send_errors: Sends that failed, and the last reason.
         events: Warnings and errors that the SDK emitted to its hooks, by name.
         cpu_s: Processor time of its process: producer, consumer and relay together.

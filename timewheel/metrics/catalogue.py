@@ -37,7 +37,6 @@ class Metric:
     Attributes:
         name: Name in Prometheus: with ``_total`` for a counter, without the suffixes for a histogram.
         kind: A counter only grows, a gauge may fall, a histogram counts by size.
-        labels: Names of the labels.
         means: Meaning in one sentence; becomes the help text.
         by: Source: a role in your process, or the exporter.
     """

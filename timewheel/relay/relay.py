@@ -46,7 +46,6 @@ class PartitionStatus:
 
     Args:
         topic: Full name of the partition.
-        state: State of its relay.
         connected: Whether its consumer is connected to the broker; a slot at rest has no consumer and needs none.
         alive: Whether its thread had a recent heartbeat; a stuck thread cannot report itself (broker-facts:
             lost-hosts-stuck-threads).
@@ -94,7 +93,6 @@ class RelayStatus:
     """The status of a relay at a moment in time.
 
     Args:
-        relay_id: Id of the relay.
         ready: Whether every partition is subscribed and connected (for a ring's slots: their keeper has checked them
             and is alive), none is stuck, and no topic is unreadable.
         partitions: Status of each partition of the plan's holding topics, and of earlier plans' topics that it drains.

@@ -138,7 +138,6 @@ class Reloading:
 
     Args:
         registry: The service's registry; its plans are those of `first`.
-        files: The plan files.
         first: Their texts when the registry was made.
         make: Makes a relay for a plan, not started.
         waiting: Returns the number of entries that wait in the holding topics of a plan, or None if it is unknown.
@@ -331,7 +330,6 @@ class Service:
         self._ending = True
 
     def statuses(self) -> tuple[RelayStatus, ...]:
-        """Return the status of each relay."""
         return tuple(relay.status() for relay in self.registry.relays)
 
     def _reported_of_readiness(self) -> Reported:

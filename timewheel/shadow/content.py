@@ -73,7 +73,6 @@ class Original:
 
     @property
     def size(self) -> int:
-        """Bytes of its payload."""
         return len(self._content)
 
     def has_null_value(self) -> bool:
@@ -96,7 +95,6 @@ class StoredTimer(NamedTuple):
     """A timer of a plan's topic.
 
     Args:
-        timer_id: Its id.
         due_ms: Its due time, UTC milliseconds.
         original: Position of the original; only of a copy in the journal.
         published_ms: Publish time of the original, UTC milliseconds; 0: it has none.

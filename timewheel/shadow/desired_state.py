@@ -38,7 +38,6 @@ class DesiredState(NamedTuple):
 
 
 def moves(state: State) -> bool:
-    """Return whether movers move in this state."""
     return state is State.SHADOWING
 
 

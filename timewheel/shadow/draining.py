@@ -120,7 +120,6 @@ class Stalls:
 
     Args:
         admin: Admin client of any broker.
-        plan: A plan with an intake.
         give_up_ms: See `GIVE_UP_MS`.
     """
 

@@ -61,7 +61,6 @@ class Facts:
 
     @property
     def topic(self) -> SeenTopic:
-        """The due topic."""
         return self.seen.topics[0]
 
     @property

@@ -100,7 +100,6 @@ class StoredEntries:
             raise AdminError(HTTPStatus.OK, call, f"the entry cannot be read: {error}") from error
 
     def close(self) -> None:
-        """Close all connections."""
         with self._lock:
             idle, self._idle = self._idle, deque()
         for _, session in idle:

@@ -97,7 +97,6 @@ class Survey:
     """A topic before any timer moves.
 
     Args:
-        plan: The plan for its shadow.
         far_ms: Remaining time from which an entry is moved.
         delays: None: no entry that was read has a delay.
         cost: None: no entry could be read.
@@ -127,7 +126,6 @@ class Survey:
 
     @property
     def is_refused(self) -> bool:
-        """True if the shadow is refused."""
         return is_refused(self.findings)
 
     @property

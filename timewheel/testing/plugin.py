@@ -68,7 +68,6 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
-    """Restore the environment."""
     if _version_before in config.stash:
         before = config.stash[_version_before]
         if before is None:

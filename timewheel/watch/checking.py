@@ -53,7 +53,6 @@ class Finding:
     Args:
         name: Short and stable name, for programs.
         level: Level of the finding; fine for information only.
-        text: A sentence.
     """
 
     name: str
@@ -250,7 +249,6 @@ class Checked:
     Args:
         sample: Entries and counters read from the broker.
         profile: The broker.
-        constraints: Constraints on the plan.
         parts: Predicted and counted gaps of each subscription on each partition of the due topics.
         wholes: The same of each subscription, all partitions together.
         sends: Present rate and delays.
@@ -273,12 +271,10 @@ class Checked:
 
     @property
     def plan(self) -> Plan:
-        """The plan that was checked."""
         return self.sample.plan
 
     @property
     def level(self) -> Level:
-        """Level of the worst finding."""
         return max((finding.level for finding in self.findings), key=lambda level: level.rank, default=Level.FINE)
 
     @property

@@ -21,8 +21,6 @@ class CheckLine:
 
     Args:
         at_ms: Time of the check, UTC milliseconds.
-        due_topic: Due topic of the plan.
-        revision: Revision of the plan.
         per_second: Sends per second; None if too few were sampled.
         delays_ms: Delays not exceeded by `sends.SHARES` of the sends; empty if too few were sampled.
         predicted: Gaps predicted from the entries of the due topics, for the subscription with the most, all partitions
@@ -32,7 +30,6 @@ class CheckLine:
         peak: Gaps of the fullest partition at their peak, if sends continue at this rate; None if unknown.
         gap_limit: The broker's gap limit.
         pending: Entries in the due topics that are not due yet.
-        level: Level of the check.
     """
 
     at_ms: int

@@ -55,7 +55,6 @@ class Sends:
 
     @property
     def window_ms(self) -> int:
-        """Length of the window."""
         return max(self.until_ms - self.from_ms, 0)
 
     @property
@@ -188,7 +187,6 @@ class Drift:
     """Change of rate and delays since a reference.
 
     Args:
-        reference: The reference.
         rate: Present rate divided by the former rate.
         rate_error: Error of `rate`, at 95 %.
         moved: Least share of timers whose delays have changed.
@@ -205,12 +203,10 @@ class Drift:
 
     @property
     def is_rate(self) -> bool:
-        """True if the rate has changed."""
         return abs(self.rate - 1) - self.rate_error > RATE_DRIFT
 
     @property
     def is_delay(self) -> bool:
-        """True if the delays have changed."""
         return self.moved - self.moved_error > DELAY_DRIFT
 
 

@@ -17,7 +17,6 @@ class Backoff:
         self._rng = rng
 
     def next_ms(self) -> int:
-        """Return the next wait."""
         # The exponent is bounded too, since a partition may fail for days.
         wait_ms = min(self._first_ms << min(self._attempts, 20), self._longest_ms)
         self._attempts += 1

@@ -131,7 +131,6 @@ class Forward(NamedTuple):
         topic: Destination, without a partition suffix.
         deliver_at_ms: Delivery time to ask the broker for; 0 for at once.
         sequence_id: Sequence id for the named producer; `NO_SEQUENCE_ID` for an unnamed producer.
-        envelope: The next envelope.
         in_group: Whether it leaves with others, as one entry (broker-facts: batched-hops).
         asks: Whether the driver must ask for the next command, since it is not `RECEIVE`.
         batches: Whether the client may send it in a batch; else it may be delayed by the broker, or goes to consumers.

@@ -127,7 +127,6 @@ class Forwarding:
     """The messages of a partition between a subscribe and the end of that subscription.
 
     Args:
-        next_hop: Decides hops.
         out_of_order: Keeps the broker from starving a due topic.
         known: The spot up to which this process has confirmed all messages before (`confirmed`); None at first.
         beginning: Of the last subscription, if it ended before its beginning was believed.
@@ -644,7 +643,6 @@ class RelayHeld(Machine):
         return forwarding.ask_again(now_ms) if self._silence.is_too_long(now_ms) else RECEIVE_IDLE
 
     def _hold(self, head: HoldUntil, now_ms: int) -> Command:
-        """Hold the head until its release."""
         until_ms, slack_ms = head
         visit, sweeps = self._visit(), self._sweeps
         if sweeps.is_due(visit, now_ms):

@@ -71,7 +71,6 @@ class Sweeps:
         self._begun_ms: int | None = None
 
     def is_due(self, visit: Visit | None, now_ms: int) -> bool:
-        """True if a sweep is to be begun now."""
         return visit is not None and any(self._is_to_come(at_ms) and at_ms <= now_ms for at_ms in visit.sweeps_ms)
 
     def begin(self, now_ms: int) -> None:

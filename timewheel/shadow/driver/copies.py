@@ -177,7 +177,6 @@ class Copies:
             self._waiting_since_ms = self.clock.monotonic_ms()
 
     def send(self) -> None:
-        """Send the gathered copies."""
         if self._waiting_since_ms is not None:
             self._waiting_since_ms = None
             with self._making():

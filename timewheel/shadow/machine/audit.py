@@ -96,7 +96,6 @@ class Audit:
             at += 1
 
     def places(self) -> dict[Place, int]:
-        """Count the copies by place."""
         found = dict.fromkeys(Place, 0)
         for first in self._first:
             found[Place.GONE if not first else _STAGES[first - 1]] += 1

@@ -137,7 +137,6 @@ class Stretch(NamedTuple):
 
 
 def entries_after(ledgers: Iterable[Ledger], position: EntryPosition) -> int:
-    """Count the entries behind a position."""
     return sum(
         max(ledger.entries - position.entry - 1, 0) if ledger.ledger_id == position.ledger else ledger.entries
         for ledger in ledgers

@@ -29,7 +29,6 @@ class Amount:
     size_bytes: int = 0
 
     def add(self, payload_bytes: int) -> None:
-        """Add an entry."""
         self.entries += 1
         self.size_bytes += payload_bytes
 

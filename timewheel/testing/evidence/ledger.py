@@ -50,8 +50,6 @@ class Entry:
     """The history of a timer; times are UTC milliseconds, 0 for "never".
 
     Args:
-        timer: Its id.
-        due_ms: Its due time.
         attempted_ms: Begin of its send.
         confirmed_ms: Arrival of the broker's confirmation.
         delivered_ms: First receipt by the raw client on the business subscription.
