@@ -18,7 +18,7 @@ from typing import Literal
 import numpy as np
 
 from timewheel.core.durations import DAY_MS, HOUR_MS
-from timewheel.core.history_span import shows_day, shows_full
+from timewheel.core.gap_law import shows_day, shows_full
 from timewheel.core.plan import Plan
 
 from .exact.sends import Stretch

@@ -12,8 +12,7 @@ from typing import Any
 import numpy as np
 
 from timewheel.core.durations import DAY_MS, HOUR_MS, MINUTE_MS, format_duration, rounded_up, spelled
-from timewheel.core.gap_law import WATCH_SHARE
-from timewheel.core.history_span import describe_span
+from timewheel.core.gap_law import WATCH_SHARE, describe_span
 from timewheel.core.planfile import dump_plan
 from timewheel.core.plurals import counted
 

@@ -33,8 +33,8 @@ from timewheel.core.names import RELAY_SUBSCRIPTION
 from timewheel.core.plan import Calendar, Plan, Ring, Tiered, Wheel
 from timewheel.core.routing import Hold
 from timewheel.core.topology import topology
-from timewheel.shadow.content import timers_in
 from timewheel.shadow.desired_state import State
+from timewheel.shadow.stored_entries import timers_in
 from timewheel.testing import Broker, eventually
 
 Texts = tuple[tuple[bytes, bytes], ...]

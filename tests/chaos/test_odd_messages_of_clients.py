@@ -25,8 +25,8 @@ from timewheel.core.names import RELAY_SUBSCRIPTION
 from timewheel.core.plan import Plan, Ring, Tiered, Wheel
 from timewheel.core.routing import Hold
 from timewheel.dead_letters.dead_letters import dead_letter_box, dead_letters
-from timewheel.shadow.content import properties_in
 from timewheel.shadow.desired_state import State
+from timewheel.shadow.stored_entries import properties_in
 from timewheel.shadow.verification import verify
 from timewheel.testing import Broker, eventually
 

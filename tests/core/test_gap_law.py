@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from tests.support.exact_gaps import exact_gaps
 from timewheel.core import DAY_MS, HOUR_MS
-from timewheel.core.gap_law import expected_gaps
-from timewheel.core.history_span import describe_span, shows_day, shows_full
+from timewheel.core.gap_law import describe_span, expected_gaps, shows_day, shows_full
 
 
 def cursor_ranges(acknowledged_ms: list[int], moment_ms: int) -> int:

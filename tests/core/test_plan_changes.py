@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 
 from timewheel.core.errors import PlanError
 from timewheel.core.plan import Plan
-from timewheel.core.plan_files import PlanFiles, plan_changes
-from timewheel.core.planfile import save_plan
+from timewheel.core.planfile import PlanFiles, plan_changes, save_plan
 
 A = Plan(due_topic="persistent://t/n/a", subscriptions=("s",))
 B = replace(A, due_topic="persistent://t/n/b")

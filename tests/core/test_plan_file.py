@@ -16,10 +16,10 @@ from timewheel.core.connection import Secret
 from timewheel.core.durations import DAY_MS, HOUR_MS, MINUTE_MS
 from timewheel.core.errors import PlanError
 from timewheel.core.plan import Calendar, Cancel, Native, Plan, Ring, Tiered, Wheel
-from timewheel.core.plan_files import PlanFiles
 from timewheel.core.planfile import (
     EXAMPLES,
     MAX_FILE_BYTES,
+    PlanFiles,
     _File,
     dump_plan,
     edit_plan,

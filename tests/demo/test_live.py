@@ -7,7 +7,7 @@ from io import StringIO
 import pytest
 from rich.console import Console
 
-from timewheel.demo.live import PLAIN_PERIOD_S, PlainScreen, State, TerminalScreen, progress_line, screen_for
+from timewheel.demo.run import PLAIN_PERIOD_S, PlainScreen, State, TerminalScreen, progress_line, screen_for
 
 STATE = State(phase="playing", left_s=169.4, limit=500, gaps={"native": 5_003, "calendar": 177, "shadow": 96})
 LINE = "[ 169 s left] playing  gaps now: native 5,003, timewheel at most 177, kept 500"
@@ -40,7 +40,7 @@ def test_a_state_is_a_line_of_a_terminal(state: State, line: str) -> None:
 
 def test_elsewhere_a_line_is_written_each_quarter_of_a_minute(monkeypatch: pytest.MonkeyPatch) -> None:
     now_s = 100.0
-    monkeypatch.setattr("timewheel.demo.live.time.monotonic", lambda: now_s)
+    monkeypatch.setattr("timewheel.demo.run.time.monotonic", lambda: now_s)
     console = Console(file=StringIO(), width=80)
     with screen_for(console) as screen:
         assert isinstance(screen, PlainScreen)

@@ -11,8 +11,7 @@ import pytest
 from timewheel.core.durations import DAY_MS
 from timewheel.core.errors import TopologyError
 from timewheel.core.plan import Plan, Tiered
-from timewheel.core.plan_files import PlanFiles
-from timewheel.core.planfile import save_plan
+from timewheel.core.planfile import PlanFiles, save_plan
 from timewheel.events import (
     RelayNamespaceDropped,
     RelayPlanDropped,

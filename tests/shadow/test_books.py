@@ -10,8 +10,8 @@ from tests.shadow.entries import entry_of
 from timewheel.client.positions import EntryPosition
 from timewheel.core.envelope import MAX_TIMER_ID_CHARS, Envelope
 from timewheel.core.ids import native_id
-from timewheel.shadow.content import key_of, original_of, timers_in
 from timewheel.shadow.machine.audit import Audit, Place, Trouble, Wrong
+from timewheel.shadow.stored_entries import key_of, original_of, timers_in
 
 NOW_MS = 1_767_225_600_000
 FUTURE_MS = NOW_MS + 60_000

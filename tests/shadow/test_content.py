@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from tests.shadow.entries import entry_of
 from timewheel.broker.protocol.entries import Compression, Entry
 from timewheel.broker.protocol.wire import MAX_FRAME_BYTES
-from timewheel.shadow.content import DamagedPayload, opened
+from timewheel.shadow.stored_entries import DamagedPayload, opened
 
 COMPRESS: Mapping[Compression, Callable[[bytes], bytes]] = {
     Compression.LZ4: lambda data: bytes(cramjam.lz4.compress_block(data, store_size=False)),

@@ -15,8 +15,16 @@ from tests.support.plan_samples import NOW_MS, TOPIC
 from timewheel.inspect.errors import LogUnreadable
 from timewheel.spark_planner.choice.constraints import Room
 from timewheel.spark_planner.extrapolation import Trend
-from timewheel.watch.log import CheckLine, append_check, read_checks
-from timewheel.watch.outlook import LEAST_CHECKS, WEEK_MS, Growth, growth_of, outlook_of
+from timewheel.watch.outlook import (
+    LEAST_CHECKS,
+    WEEK_MS,
+    CheckLine,
+    Growth,
+    append_check,
+    growth_of,
+    outlook_of,
+    read_checks,
+)
 
 DAY_MS = WEEK_MS // 7
 

@@ -38,8 +38,7 @@ from timewheel.watch.change import changed_plan, diff_of
 from timewheel.watch.checking import Checked, Level, evaluated
 from timewheel.watch.comparison import GapComparison, comparisons, together
 from timewheel.watch.expected import MAX_TURNS, expected, turns_of
-from timewheel.watch.log import CheckLine
-from timewheel.watch.outlook import WEEK_MS
+from timewheel.watch.outlook import WEEK_MS, CheckLine
 from timewheel.watch.sends import SHARES, Reference, Sends, drift, reference_of, sends_of, window_of
 from timewheel.watch.text import checked_facts, comparison_table, describe_sends, headline
 

@@ -71,8 +71,7 @@ def demo(
     console = Console(stderr=as_json)
     days = f'{DAYS} "days" of {settings.day_ms / 1000:g} s · one partition each'
     show_line(console, f"timewheel demo  seed {settings.seed} · {settings.messages:,} timers · {days}")
-    from timewheel.demo.live import screen_for
-    from timewheel.demo.run import run_demo
+    from timewheel.demo.run import run_demo, screen_for
 
     try:
         with screen_for(console) as screen:
@@ -113,8 +112,8 @@ def _print_figures(console: Console, result: Result) -> None:
 def _with_foresight(console: Console, result: Result) -> Result:
     """Return the result with the planner's prediction, or unchanged: this step must never affect the verdict."""
     from timewheel.cli.planning import session
-    from timewheel.demo.live import State, screen_for
     from timewheel.demo.results import Files, save
+    from timewheel.demo.run import State, screen_for
     from timewheel.spark_planner.session import Progress
 
     began_s, files = time.monotonic(), Files.under(result.settings.out)

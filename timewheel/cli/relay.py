@@ -45,8 +45,8 @@ if TYPE_CHECKING:
     from timewheel.broker.protocol.dialing import Dialer
     from timewheel.cli.connecting import Access
     from timewheel.core.plan import Plan
-    from timewheel.core.plan_files import PlanFiles as Files
-    from timewheel.core.plan_files import PlanTexts
+    from timewheel.core.planfile import PlanFiles as Files
+    from timewheel.core.planfile import PlanTexts
     from timewheel.core.topology import FormerTopic
     from timewheel.hooks import Hook
     from timewheel.metrics import Metrics
@@ -202,7 +202,7 @@ class ShadowServiceOptions(ServiceOptions):
 
 def run_service(asked: ServiceOptions) -> None:
     """Run until SIGTERM or Ctrl-C."""
-    from timewheel.core.plan_files import PlanFiles
+    from timewheel.core.planfile import PlanFiles
 
     call_at_hangup()
     log_to_stderr(asked.log_format, asked.log_level)

@@ -12,6 +12,8 @@ from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
+from timewheel.core.durations import DAY_MS, HOUR_MS, rounded_up
+
 WATCH_SHARE = 0.8
 """Fraction of the broker's limit from which gaps are a warning, and below which a plan stays unless asked for more. The
 makers of TDMQ, a Pulsar service, advise alarms between 8,000 and 10,000 of 10,000.
@@ -45,3 +47,35 @@ def expected_gaps(arrivals: Iterable[tuple[int, int]], at_ms: Sequence[int], bin
                 totals[index] += done / n * (1 - bisect_right(previous, moment_ms) / len(previous))
         previous = acknowledged
     return totals
+
+
+def shows_day(span_ms: float) -> bool:
+    """Return whether a history has a day at least: the first and the last send of a day lie some time within it.
+
+    A shorter history may be a burst: its rate could not go on, and the sends of other hours are not in it.
+    """
+    return span_ms >= DAY_MS - HOUR_MS
+
+
+def shows_full(span_ms: float, warm_up_ms: float) -> bool:
+    """Return whether a history is longer than its delays: after ``warm_up_ms``, nearly the longest delay, a topic holds
+    99 % of its lasting number of timers.
+    """
+    return span_ms > 0 and span_ms >= warm_up_ms
+
+
+def describe_span(span_ms: int, warm_up_ms: int) -> str:
+    """Render the respect in which a history is too short, as a sentence; empty: the history is long enough."""
+    span, settles = rounded_up(span_ms), rounded_up(warm_up_ms)
+    is_full = shows_full(span_ms, warm_up_ms)
+    if is_full:
+        return "" if shows_day(span_ms) else f"This history spans {span}, less than a day: other hours are not in it."
+    if not shows_day(span_ms):
+        return (
+            f"This history spans {span}, less than a day, and with its delays a topic takes {settles} to fill up: it "
+            "shows a burst, not the steady state of the topic."
+        )
+    return (
+        f"This history spans {span}, but with its delays a topic takes {settles} to fill up: it shows the topic while "
+        "it fills, not its steady state."
+    )

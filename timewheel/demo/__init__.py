@@ -2,5 +2,5 @@
 
 Pure: `settings`, `verdict`, `table`, `foresight`, and `report`, which draws them. The counting tools (trace, ledger,
 recorder, journal) are in `timewheel.testing.evidence`. One process per scheme: `player`. The parent: `run`, `sampling`,
-`sabotage`, `live`, `results`.
+`sabotage`, `results`.
 """

@@ -1,22 +1,29 @@
-"""A run of the demo, from the broker's start to the verdict: topics, players, sampler, unload, trial of the checker."""
+"""A run of the demo, from the broker's start to the verdict: topics, players, sampler, unload, trial of the checker.
+
+Its progress is a line, rewritten in place on a terminal, and written from time to time elsewhere.
+"""
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Self
+
+from rich.console import Console
+from rich.live import Live
+from rich.text import Text
 
 from timewheel.broker.admin.client import AdminClient
 from timewheel.core.broker_profile import BrokerProfile
 from timewheel.core.errors import AdminError, TimewheelError
+from timewheel.core.escapes import visible
 from timewheel.core.names import partition_topic
 from timewheel.core.plan import Calendar, Plan
 from timewheel.core.topology import topology
-from timewheel.demo.live import PlainScreen, State
 from timewheel.demo.player import Players, connect
 from timewheel.demo.results import BrokerFacts, Files, Result, measure, save
 from timewheel.demo.sabotage import CheckerTrial, try_checker
@@ -29,6 +36,75 @@ from timewheel.shadow.desired_state import State as ShadowState
 from timewheel.shadow.desired_state import desired_for
 from timewheel.testing import LocalPulsar
 from timewheel.testing.evidence.journal import now_ms
+
+PLAIN_PERIOD_S = 15.0
+"""Interval of progress lines without a terminal."""
+REFRESH_PER_S = 4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class State:
+    """The state of the run: the time to the verdict, the ranges that the broker keeps, the gaps by scheme."""
+
+    phase: str
+    left_s: float
+    limit: int = 0
+    gaps: Mapping[SchemeName, int] = field(default_factory=dict)
+
+
+def progress_line(state: State) -> str:
+    """Format the state as a line that fits a terminal of 80 columns."""
+    native = [f"native {gaps:,}" for scheme, gaps in state.gaps.items() if scheme == "native"]
+    others = [gaps for scheme, gaps in state.gaps.items() if scheme != "native"]
+    parts = [*native, *([f"timewheel at most {max(others):,}"] if others else [])]
+    counted = f"  gaps now: {', '.join(parts)}, kept {state.limit:,}" if parts else ""
+    return f"[{state.left_s:4.0f} s left] {state.phase}{counted}"
+
+
+def screen_for(console: Console) -> PlainScreen:
+    """Return a screen that rewrites a line on a terminal, and elsewhere writes lines from time to time."""
+    return TerminalScreen(console) if console.is_terminal else PlainScreen(console)
+
+
+class PlainScreen:
+    """Plain lines, for logs and pipes: every line, and progress from time to time."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._next_s = 0.0
+
+    def say(self, line: str) -> None:
+        self._console.print(visible(line), highlight=False, markup=False, soft_wrap=True)
+
+    def show(self, state: State) -> None:
+        if time.monotonic() >= self._next_s:
+            self._next_s = time.monotonic() + PLAIN_PERIOD_S
+            self.say(progress_line(state))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        return None
+
+
+class TerminalScreen(PlainScreen):
+    """A line that is rewritten in place; other lines scroll above it."""
+
+    def __init__(self, console: Console) -> None:
+        super().__init__(console)
+        self._live = Live(console=console, refresh_per_second=REFRESH_PER_S, transient=True)
+
+    def show(self, state: State) -> None:
+        self._live.update(Text(visible(progress_line(state)), no_wrap=True, overflow="ellipsis"))
+
+    def __enter__(self) -> Self:
+        self._live.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._live.stop()
+
 
 SAMPLES_PER_DAY = 10
 """Target, so that at least 8 remain while every topic is unloaded."""

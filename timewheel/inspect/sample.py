@@ -26,7 +26,7 @@ from timewheel.core.broker_profile import BrokerProfile
 from timewheel.core.envelope import NUDGE_PROPERTY, PROBE_PROPERTY, TIMER_PROPERTY, Envelope
 from timewheel.core.errors import AdminDenied, AdminError, AdminUnreachable, EnvelopeError
 from timewheel.core.extras import need_extras
-from timewheel.core.history_span import shows_full
+from timewheel.core.gap_law import shows_full
 from timewheel.core.ids import is_native_id
 from timewheel.core.names import parts_of
 from timewheel.inspect.entries import Entries, Place, ledger_runs

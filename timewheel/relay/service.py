@@ -16,7 +16,7 @@ from timewheel.core.clock import Clock, SystemClock
 from timewheel.core.errors import PlanError
 from timewheel.core.names import Names
 from timewheel.core.plan import Plan
-from timewheel.core.plan_files import PlanChanges, PlanFiles, PlanTexts, plan_changes
+from timewheel.core.planfile import PlanChanges, PlanFiles, PlanTexts, plan_changes
 from timewheel.events import (
     RelayNamespaceDropped,
     RelayPlanDropped,

@@ -38,7 +38,6 @@ from timewheel.inspect.missing_topics import mover_in
 from timewheel.inspect.profile import limit_of
 from timewheel.inspect.status import Amount
 from timewheel.inspect.status.places import of_pieces, summed, timers_held
-from timewheel.shadow.content import properties_in, timers_in
 from timewheel.shadow.curing import Excess
 from timewheel.shadow.desired_state import DesiredState, State, caught_up_in, desired_in, drains, moves
 from timewheel.shadow.draining import former_backlogs
@@ -53,7 +52,7 @@ from timewheel.shadow.machine.cursors import (
 )
 from timewheel.shadow.machine.move_decider import MoveDecider
 from timewheel.shadow.machine.survey_counters import ARRIVED_MS, Pending
-from timewheel.shadow.stored_entries import entries_in
+from timewheel.shadow.stored_entries import entries_in, properties_in, timers_in
 from timewheel.shadow.survey import read_topic, writes_of
 
 STUCK_MS = MINUTE_MS

@@ -33,7 +33,6 @@ from timewheel.core.plan import Plan
 from timewheel.core.topology import topology
 from timewheel.inspect.doctor import Unread
 from timewheel.inspect.doctor.seen import Asking, Source
-from timewheel.shadow.content import StoredTimer, key_of, original_of, timers_in
 from timewheel.shadow.desired_state import DesiredState, State, caught_up_in, desired_in
 from timewheel.shadow.draining import former_partitions
 from timewheel.shadow.machine.audit import BYTES_PER_COPY, Audit, Place, Trouble, Wrong
@@ -41,7 +40,7 @@ from timewheel.shadow.machine.cursors import Acked, AckedByAll, acked_in, stretc
 from timewheel.shadow.machine.move_decider import MoveDecider
 from timewheel.shadow.machine.survey_counters import ARRIVED_MS, Pending
 from timewheel.shadow.overview import STUCK_MS, unseen_facts
-from timewheel.shadow.stored_entries import entries_in
+from timewheel.shadow.stored_entries import StoredTimer, entries_in, key_of, original_of, timers_in
 
 SHOWN = 20
 """Troubles of each kind and partition that are listed individually."""

@@ -15,8 +15,7 @@ if TYPE_CHECKING:
     from timewheel.watch.change import Change, change_for
     from timewheel.watch.checking import Checked, Finding, Level, check
     from timewheel.watch.comparison import GapComparison
-    from timewheel.watch.log import CheckLine, append_check, read_checks
-    from timewheel.watch.outlook import Growth
+    from timewheel.watch.outlook import CheckLine, Growth, append_check, read_checks
     from timewheel.watch.sends import Drift, Sends
     from timewheel.watch.text import checked_facts
 

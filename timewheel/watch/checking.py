@@ -24,8 +24,7 @@ from timewheel.spark_planner.summary.cells import Cells
 from timewheel.spark_planner.summary.statistic import Statistic
 from timewheel.watch.comparison import GapComparison, comparisons, together
 from timewheel.watch.expected import Expected, expected
-from timewheel.watch.log import CheckLine
-from timewheel.watch.outlook import Growth, Outlook, growth_of, outlook_of
+from timewheel.watch.outlook import CheckLine, Growth, Outlook, growth_of, outlook_of
 from timewheel.watch.sends import LEAST_TIMERS, SHARES, Drift, Reference, Sends, drift, reference_of, sends_of
 
 ASTRAY_SHARE = 0.01

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from timewheel.core.broker_profile import BrokerProfile
-from timewheel.core.history_span import shows_day
+from timewheel.core.gap_law import shows_day
 from timewheel.core.plan import Plan
 from timewheel.inspect.plan_sample import StoredTimer
 from timewheel.spark_planner.choice.constraints import Constraints, Room

@@ -22,9 +22,9 @@ from timewheel.core.grouping import MOVE_LINGER_MS
 from timewheel.core.names import Names
 from timewheel.relay.driver.hop_producers import Connections, HopBatch, HopBatches, HopProducers, LeaseHeld, Member
 from timewheel.relay.driver.source import Handle, SessionFailed
-from timewheel.shadow.content import Original
 from timewheel.shadow.machine.journal import Journal, UnackedOriginals
 from timewheel.shadow.machine.move_decider import MoveDecision, fence_number
+from timewheel.shadow.stored_entries import Original
 
 Stays = dict[EntryPosition, tuple[MoveDecision, str]]
 """Entries that turned out not to be movable: the decision and the reason."""

@@ -34,7 +34,6 @@ from timewheel.events import ShadowCaughtUp, ShadowMoveFailed, ShadowMovesAgain,
 from timewheel.relay.driver.hop_producers import LeaseHeld
 from timewheel.relay.driver.source import Handle, SessionFailed
 from timewheel.relay.machine.backoff import Backoff
-from timewheel.shadow.content import Original
 from timewheel.shadow.desired_state import note_caught_up
 from timewheel.shadow.driver.acker import OriginalAcker
 from timewheel.shadow.driver.copies import OF_SESSION, Copies, MoveCounts, Stays
@@ -43,6 +42,7 @@ from timewheel.shadow.machine.cursors import Acked, AckedByAny
 from timewheel.shadow.machine.journal import HOLD_MS, Journal, UnackedOriginals
 from timewheel.shadow.machine.move_decider import MoveDecider, MoveDecision, moved_from
 from timewheel.shadow.machine.nudges import Nudges
+from timewheel.shadow.stored_entries import Original
 
 READ_MS = 200
 HOUSEKEEPING_MS = 5_000
