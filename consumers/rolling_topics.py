@@ -1,8 +1,8 @@
 """Pure decisions about the interval topics of a calendar that a consumer reads now.
 
 An interval is **live** from a fixed lead before it begins until a rest after it ends: its topic is open all that time.
-After that, the topic is closed once it has been quiet for the rest, because the life-cycle can remove a topic only
-while it has no readers (broker-facts: removing-a-topic). Quiet is not proof: a timer may be in flight in another
+After that, the topic is closed once it has been quiet for the rest, because the life-cycle can end a topic only while
+it has no readers (broker-facts: end-of-a-topic). Quiet is not proof: a timer may be in flight in another
 replica that dies. So every passed topic that still exists is **visited** again, at growing pauses, until it is gone.
 """
 

@@ -140,9 +140,9 @@ class CalendarTopicDeleted(Event):
     topic: str
 
 
-@_event("warning", "See its note: a consumer of that subscription must run. Never delete the topic by force.")
+@_event("warning", "See its note: mostly a consumer of a subscription must run. Never delete the topic by force.")
 class CalendarTopicStuck(Event):
-    """A passed topic does not drain, so it is kept."""
+    """A passed topic is kept: it is not as planned, or was not drained or left by its clients for an hour."""
 
     topic: str
     note: str

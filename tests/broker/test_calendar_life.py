@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
@@ -24,7 +26,17 @@ from timewheel.core.envelope import Envelope
 from timewheel.core.errors import TopologyError
 from timewheel.core.names import CalendarTopic, Names, namespace_of, partition_topic
 from timewheel.core.plan import Calendar, Plan
-from timewheel.provision.calendar_life import CalendarRoller, RetiredTopic, Rolled, Stage, roll
+from timewheel.provision import calendar_life
+from timewheel.provision.calendar_life import (
+    STUCK_AFTER_MS,
+    CalendarRoller,
+    LifeState,
+    RetiredTopic,
+    Rolled,
+    Stage,
+    roll,
+    stage_of,
+)
 from timewheel.testing import Broker, eventually
 
 if TYPE_CHECKING:
@@ -36,8 +48,6 @@ START_MS = 1_767_225_600_000  # 2026-01-01T00:00:00Z
 GRACE_MS = 5 * MINUTE_MS
 END_MS = START_MS + HOUR_MS + GRACE_MS
 """When the first interval has passed, its grace included."""
-CALM_LOOKS = 20
-"""Looks at a consumer, 50 ms apart, between which it did not connect anew."""
 
 
 @pytest.fixture
@@ -71,10 +81,8 @@ def only(rolled: Rolled) -> RetiredTopic:
 
 
 class Reader:
-    """Handles what waits in a topic, each time with a client of its own.
-
-    pulsar-client takes the broker's "end of topic" for garbage and drops the connection, a few times over: everything
-    else on the same connection would feel it, and acknowledgements on their way are lost.
+    """Handles what waits in a topic, each time with a client of its own: the end of a topic takes the connection along
+    (broker-facts: end-of-a-topic).
     """
 
     def __init__(self, admin: AdminClient, broker: Broker, connect: Connect) -> None:
@@ -108,19 +116,6 @@ class Reader:
             consumer.close()
         return found
 
-    def stay_connected(self, topic: str, partition: int, subscription: str) -> Any:
-        """A consumer that has got over the end of its topic and stays."""
-        consumer = self.subscribe(topic, partition, subscription)
-        seen: list[object] = []
-
-        def is_calm() -> bool:
-            stats = self._admin.topics.stats(partition_topic(topic, partition), clients=True)
-            seen.append(stats.subscriptions[subscription].consumers)
-            return len(seen) > CALM_LOOKS and bool(seen[-1]) and len(set(seen[-CALM_LOOKS:])) == 1
-
-        eventually(is_calm, timeout=60)
-        return consumer
-
 
 @pytest.fixture
 def reader(admin: AdminClient, pulsar_broker: Broker, connect: Connect) -> Reader:
@@ -145,7 +140,7 @@ def test_topics_are_made_an_interval_ahead(admin: AdminClient, plan: Plan) -> No
     assert names(admin, plan) == [*hours, "1h-20260101T0400Z"]
 
 
-def test_a_passed_topic_is_terminated_drained_by_all_and_only_then_deleted(
+def test_a_passed_topic_is_drained_by_all_left_terminated_and_only_then_deleted(
     admin: AdminClient, plan: Plan, first: str, pulsar_client: Any, reader: Reader
 ) -> None:
     publish(pulsar_client, first, 0, b"at once")
@@ -153,33 +148,53 @@ def test_a_passed_topic_is_terminated_drained_by_all_and_only_then_deleted(
     late = pulsar_client.create_producer(partition_topic(first, 0))
 
     assert roll(admin, plan, END_MS - 1).retired == (), "the grace"
-    late.send(b"within the grace")
     # Nobody is connected but a producer: the broker would delete it, backlog and all (the control below).
     passed = only(roll(admin, plan, END_MS))
+    assert (passed.topic, passed.stage, passed.backlog) == (first, Stage.DRAINING, {"billing": 2, "audit": 2})
+    late.send(b"after the grace")
 
-    assert (passed.topic, passed.stage, passed.backlog) == (first, Stage.DRAINING, {"billing": 3, "audit": 3})
-    with pytest.raises(pulsar.TopicTerminated):
-        late.send(b"too late")
-    with pytest.raises(pulsar.TopicTerminated):
-        pulsar_client.create_producer(partition_topic(first, 1)).send(b"too late")
-    assert only(roll(admin, plan, END_MS)).stage is Stage.DRAINING
+    # What waits is still delivered, delayed messages and late ones included.
+    waits = {b"at once", b"later", b"after the grace"}
+    assert reader.drain(first, "billing") == waits
+    draining = only(roll(admin, plan, END_MS))
+    assert (draining.backlog, "audit" in draining.note, "billing" in draining.note) == (
+        {"billing": 0, "audit": 3},
+        True,
+        False,
+    )
+    assert reader.drain(first, "audit") == waits
 
-    # What waits is still delivered, delayed messages included.
-    assert reader.drain(first, "billing") == {b"at once", b"later", b"within the grace"}
-    assert only(roll(admin, plan, END_MS)).backlog == {"billing": 0, "audit": 3}
-    assert reader.drain(first, "audit") == {b"at once", b"later", b"within the grace"}
-
-    follower = reader.stay_connected(first, 1, "audit")
-    held = only(roll(admin, plan, END_MS))
-    assert (held.stage, "still connected" in held.note) == (Stage.DRAINED, True)
+    follower = reader.subscribe(first, 1, "audit")
+    in_use = only(roll(admin, plan, END_MS))
+    assert (in_use.stage, "audit" in in_use.note) == (Stage.IN_USE, True)
     follower.close()
 
+    # The producer that is still connected cannot send any more, nor make the topic anew.
     assert only(roll(admin, plan, END_MS)).stage is Stage.DELETED
+    with pytest.raises(pulsar.PulsarException):
+        late.send(b"too late")
     assert first.removeprefix(f"{plan.due_topic}.tw.") not in names(admin, plan)
     assert not [name for name in admin.topics.list(namespace_of(plan.due_topic)) if name.startswith(first)]
     # The interval has passed: nothing makes the topic again, and nothing is left to do.
     again = roll(admin, plan, END_MS)
     assert (again.retired, again.made.steps) == ((), ())
+
+
+def test_a_topic_that_was_terminated_by_hand_is_drained_and_deleted_once_its_clients_have_left(
+    admin: AdminClient, plan: Plan, first: str, pulsar_client: Any, reader: Reader
+) -> None:
+    publish(pulsar_client, first, 1, b"x")
+    admin.topics.terminate(first)
+    with pytest.raises(pulsar.TopicTerminated):
+        pulsar_client.create_producer(partition_topic(first, 1))
+    assert only(roll(admin, plan, END_MS)).stage is Stage.DRAINING
+    for subscription in plan.subscriptions:
+        assert reader.drain(first, subscription) == {b"x"}
+    follower = reader.subscribe(first, 1, "audit")
+    held = only(roll(admin, plan, END_MS))
+    assert (held.stage, "still connected" in held.note) == (Stage.DRAINED, True)
+    follower.close()
+    assert only(roll(admin, plan, END_MS)).stage is Stage.DELETED
 
 
 def test_control_an_unforced_delete_takes_a_backlog_with_it(admin: AdminClient, first: str, pulsar_client: Any) -> None:
@@ -265,14 +280,11 @@ def test_a_delete_that_was_interrupted_goes_on(admin: AdminClient, plan: Plan, f
 
 
 def test_a_termination_that_was_interrupted_goes_on(
-    admin: AdminClient, plan: Plan, first: str, pulsar_client: Any, pulsar_broker: Broker
+    admin: AdminClient, plan: Plan, first: str, pulsar_broker: Broker
 ) -> None:
-    publish(pulsar_client, first, 1, b"x")
     path = partition_topic(first, 0).replace("://", "/")
     httpx.post(f"{pulsar_broker.admin_url}/admin/v2/{path}/terminate", timeout=30).raise_for_status()
-    assert only(roll(admin, plan, END_MS)).stage is Stage.DRAINING
-    with pytest.raises(pulsar.TopicTerminated):
-        publish(pulsar_client, first, 1, b"too late")
+    assert only(roll(admin, plan, END_MS)).stage is Stage.DELETED
 
 
 def test_an_unloaded_topic_is_judged_by_all_its_partitions(
@@ -340,6 +352,30 @@ def test_a_keeper_rolls_now_and_then_and_says_what_happened(admin: AdminClient, 
         keeper.tick()
     stuck = [event for event in events if event.fields.get("topic") == second]
     assert [(event.name, event.level) for event in stuck] == [("calendar_topic_stuck", "warning")], "once"
+
+
+def test_a_topic_that_consumers_do_not_leave_is_told_after_an_hour(
+    admin: AdminClient, plan: Plan, first: str, reader: Reader
+) -> None:
+    events = Events()
+    clock = ManualClock(END_MS)
+    keeper = CalendarRoller(admin, plan, clock, hooks=(events,))
+    follower = reader.subscribe(first, 0, "audit")
+    for pause_ms in (0, STUCK_AFTER_MS - 1):
+        clock.advance(pause_ms)
+        rolled = keeper.tick()
+        assert rolled is not None
+        assert rolled.retired[0].stage is Stage.IN_USE
+        assert not events.named("calendar_topic_stuck")
+    for _ in range(2):
+        clock.advance(MINUTE_MS)
+        keeper.tick()
+    (stuck,) = events.named("calendar_topic_stuck")
+    assert (stuck.fields["topic"], "audit" in str(stuck.fields["note"])) == (first, True)
+    follower.close()
+    clock.advance(MINUTE_MS)
+    keeper.tick()
+    assert first in {event.fields["topic"] for event in events.named("calendar_topic_deleted")}
 
 
 INTERVAL_MS = 2_000
@@ -452,6 +488,114 @@ def test_a_passed_topic_is_drained_though_terminated_and_closed_so_that_it_can_b
         # A later visit did not make it again.
         assert admin.topics.partitions(topics[interval]) in (None, 0)
     assert set(handled.times.values()) == {1}
+
+
+def ended_at_once(state: LifeState, subscriptions: Sequence[str], now_ms: int, grace_ms: int) -> Stage:
+    """The control: a passed topic is terminated at once, whoever is connected."""
+    stage = stage_of(state, subscriptions, now_ms, grace_ms)
+    return Stage.PASSED if not state.terminated and stage in {Stage.DRAINING, Stage.IN_USE} else stage
+
+
+def connected_to_the_end(admin: AdminClient, topic: str, subscribe: Callable[[], Any]) -> None:
+    subscribe()
+    admin.topics.terminate(topic)
+
+
+def subscribed_after_the_end(admin: AdminClient, topic: str, subscribe: Callable[[], Any]) -> None:
+    admin.topics.terminate(topic)
+    subscribe()
+
+
+def acknowledged_to_the_end(admin: AdminClient, topic: str, subscribe: Callable[[], Any]) -> None:
+    consumer = subscribe()
+    admin.topics.terminate(topic)
+    consumer.acknowledge(consumer.receive(timeout_millis=30_000))
+
+
+@pytest.mark.parametrize("reaches", [connected_to_the_end, subscribed_after_the_end, acknowledged_to_the_end])
+def test_a_consumer_that_reaches_the_end_of_a_topic_takes_down_the_connection_of_its_client(
+    admin: AdminClient, client: Any, pulsar_broker: Broker, topic: str, reaches: Callable[..., None]
+) -> None:
+    neighbour = client.subscribe(topic, SUBSCRIPTION)
+    ended = f"{topic}-ended"
+    make_topic(pulsar_broker, ended, subscriptions=(SUBSCRIPTION,))
+    if reaches is acknowledged_to_the_end:
+        publish(client, ended, 0, b"x")
+    with losses_of(neighbour) as lost:
+        reaches(
+            admin, ended, lambda: client.subscribe(partition_topic(ended, 0), SUBSCRIPTION, pulsar.ConsumerType.Shared)
+        )
+        eventually(lambda: lost, 60)
+
+
+@contextmanager
+def losses_of(consumer: Any) -> Iterator[list[int]]:
+    """The times at which a consumer's connection was lost: it is away for a tenth of a second at least."""
+    lost: list[int] = []
+    stop = threading.Event()
+
+    def watch() -> None:
+        was_connected = True
+        while not stop.wait(0.01):
+            is_connected = consumer.is_connected()
+            if was_connected and not is_connected:
+                lost.append(now_ms())
+            was_connected = is_connected
+
+    thread = threading.Thread(target=watch)
+    thread.start()
+    try:
+        yield lost
+    finally:
+        stop.set()
+        thread.join()
+
+
+@pytest.mark.short
+@pytest.mark.parametrize(("rule", "is_felt"), [(stage_of, False), (ended_at_once, True)])
+def test_the_end_of_passed_topics_is_not_felt_on_the_connection_of_their_consumer(
+    monkeypatch: pytest.MonkeyPatch,
+    admin: AdminClient,
+    client: Any,
+    short_plan: Plan,
+    namespace: str,
+    topic: str,
+    *,
+    rule: Any,
+    is_felt: bool,
+) -> None:
+    monkeypatch.setattr(calendar_life, "stage_of", rule)
+    # With the broker's own tick, topics stay open for longer than a roll takes, as intervals of hours do.
+    interval_ms = 4_000
+    plan = replace(
+        short_plan,
+        due_topic=f"persistent://{namespace}/due",
+        scheme=Calendar(interval_ms=interval_ms),
+        max_delay_ms=24_000,
+        tick_ms=1_000,
+        guard_ms=1_000,
+    )
+    roll(admin, plan, now_ms())
+    neighbour = client.subscribe(topic, SUBSCRIPTION, consumer_type=pulsar.ConsumerType.Shared)
+    sender, handled = Sender(client, plan), Handled()
+    first = now_ms() // interval_ms + 1
+    passing = {Names(plan).calendar_topic(first), Names(plan).calendar_topic(first + 1)}
+    for number in range(20):
+        sender.send(f"t{number}", first * interval_ms + 400 * number)
+    sender.flush()
+    sender.close_producers()
+    deleted: set[str] = set()
+    with losses_of(neighbour) as lost, running(DelayedConsumer(client, plan, SUBSCRIPTION, hooks=()), handled):
+
+        def is_over() -> bool:
+            retired = roll(admin, plan, now_ms()).retired
+            deleted.update(each.topic for each in retired if each.stage is Stage.DELETED)
+            return bool(lost) or deleted >= passing
+
+        eventually(is_over, 90)
+        eventually(lambda: len(handled.times) == 20, 60)
+    assert bool(lost) is is_felt
+    assert is_felt or set(handled.times.values()) == {1}
 
 
 @pytest.mark.short

@@ -459,9 +459,15 @@ GRACE_MS = 5 * MINUTE_MS
 PLAN_SUBSCRIPTIONS = ("billing", "audit")
 
 
-def state(*, terminated: bool = True, entries: int = 0, **backlog: int) -> LifeState:
+def state(*, terminated: bool = True, entries: int = 0, consumed: str = "", **backlog: int) -> LifeState:
     return LifeState(
-        interval=INTERVAL, terminated=terminated, entries=entries, backlog=backlog, complete=frozenset(backlog)
+        interval=INTERVAL,
+        terminated=terminated,
+        entries=entries,
+        backlog=backlog,
+        complete=frozenset(backlog),
+        consumed=frozenset(consumed.split()),
+        producers=0,
     )
 
 
@@ -469,7 +475,11 @@ def state(*, terminated: bool = True, entries: int = 0, **backlog: int) -> LifeS
     ("found", "stage"),
     [
         (state(terminated=False, billing=0, audit=0), Stage.PASSED),
-        (state(terminated=False, entries=9, billing=9, audit=0), Stage.PASSED),
+        (state(terminated=False, entries=9, billing=0, audit=0), Stage.PASSED),
+        (state(terminated=False, entries=9, billing=9, audit=0), Stage.DRAINING),
+        (state(terminated=False, billing=0, audit=0, consumed="audit"), Stage.IN_USE),
+        (state(terminated=False, entries=9, billing=0), Stage.STRANDED),
+        (state(entries=9, billing=0, audit=0, consumed="audit"), Stage.DRAINED),
         (state(entries=9, billing=9, audit=9), Stage.DRAINING),
         (state(entries=9, billing=0, audit=1), Stage.DRAINING),
         (state(entries=9, billing=0, audit=0, foreign=1), Stage.DRAINING),  # every subscription, not only the plan's
@@ -490,19 +500,21 @@ def test_the_stage_of_a_passed_topic(found: LifeState, stage: Stage) -> None:
 @given(
     terminated=st.booleans(),
     entries=st.integers(0, 3),
+    consumed=st.sampled_from(["", "billing"]),
     backlog=st.dictionaries(st.sampled_from(["billing", "audit", "foreign"]), st.integers(0, 3)),
     now_ms=st.integers(START_MS - DAY_MS, END_MS + DAY_MS),
 )
-def test_a_topic_is_removed_only_once_it_has_passed_refuses_sends_and_is_drained(
-    *, terminated: bool, entries: int, backlog: dict[str, int], now_ms: int
+def test_a_topic_is_ended_and_removed_only_once_it_has_passed_and_is_drained(
+    *, terminated: bool, entries: int, consumed: str, backlog: dict[str, int], now_ms: int
 ) -> None:
-    found = state(terminated=terminated, entries=entries, **backlog)
+    found = state(terminated=terminated, entries=entries, consumed=consumed, **backlog)
     stage = stage_of(found, PLAN_SUBSCRIPTIONS, now_ms, GRACE_MS)
     if now_ms < END_MS + GRACE_MS:
         assert stage is Stage.OPEN
-    if stage is Stage.DRAINED:
+    if stage in {Stage.PASSED, Stage.DRAINED}:
         assert now_ms >= END_MS + GRACE_MS
-        assert terminated
+        assert terminated or not consumed
+        assert terminated is (stage is Stage.DRAINED)
         assert not any(backlog.values())
         assert not entries or backlog.keys() >= set(PLAN_SUBSCRIPTIONS)
 

@@ -114,7 +114,7 @@ def roll(
     log_format: LogFormat = Format.AUTO,
     log_level: LogLevel = Level.WARNING,
 ) -> None:
-    """Create a calendar's topics ahead; terminate passed topics, and delete them once they are drained.
+    """Create a calendar's topics ahead; terminate and delete passed topics once they are drained and left.
 
     Run it more than once per interval, from cron or with --watch, whose log goes to standard error.
     """

@@ -2,18 +2,21 @@
 
 Removal can lose timers (broker-facts: removing-a-topic): after a forced delete, the next send of a cached producer
 succeeds into a new topic without subscriptions, and an unforced delete takes a backlog along if no client is connected.
-So a passed topic is **terminated** (late sends are refused, waiting timers are still delivered), left alone until
-**every** subscription is drained, and only then deleted, unforced.
+So a passed topic is left alone until **every** subscription is drained, then **terminated**, so that late sends are
+refused and a backlog of 0 cannot grow, and deleted, unforced. It is terminated only while no consumer is connected: a
+consumer that meets the end of a topic loses its connection, and with it all its other topics (broker-facts:
+end-of-a-topic). Visits of consumers end, and the pauses between them grow.
 
-=================  ==========================================  ============
-stage              condition                                   next action
-=================  ==========================================  ============
-open               its interval, with the grace, has not passed  nothing
-passed             some partition still accepts sends          terminate
-draining           some subscription has a backlog             wait
-stranded           entries without a subscription of the plan  report
-drained            none of these                               delete
-=================  ==========================================  ============
+=========  ==============================================  ===========
+stage      condition                                       next action
+=========  ==============================================  ===========
+open       its interval, with the grace, has not passed    nothing
+draining   some subscription has a backlog                 wait
+stranded   entries without a subscription of the plan      report
+in use     accepts sends, and a consumer is connected      wait
+passed     some partition still accepts sends              terminate
+drained    none of these                                   delete
+=========  ==============================================  ===========
 """
 
 from __future__ import annotations
@@ -26,14 +29,14 @@ from timewheel.broker.admin.client import AdminClient
 from timewheel.broker.admin.stats import TERMINATED
 from timewheel.client.hooks import Hooks
 from timewheel.core.clock import Clock, pause
-from timewheel.core.durations import MINUTE_MS, SECOND_MS
+from timewheel.core.durations import HOUR_MS, MINUTE_MS, SECOND_MS
 from timewheel.core.errors import AdminDenied, AdminError, AdminMissing, AdminUnreachable, TimewheelError
 from timewheel.core.names import CalendarTopic, namespace_of, partition_of
 from timewheel.core.plan import Calendar, Plan
 from timewheel.core.plurals import counted
 from timewheel.events import CalendarRollFailed, CalendarTopicDeleted, CalendarTopicStuck
 from timewheel.hooks import Hook
-from timewheel.provision.former_topics import delete_once_left
+from timewheel.provision.former_topics import FIRST_RECONNECT_MS, RECONNECT_MS, delete_once_left
 from timewheel.provision.provisioning import Report, ensure
 
 MAX_TRANSITIONS = 4
@@ -45,21 +48,26 @@ LOOK_AGAIN_MS = SECOND_MS
 LONGEST_PAUSE_MS = MINUTE_MS
 """Longest pause between two rolls of a keeper."""
 
+STUCK_AFTER_MS = HOUR_MS
+"""Time after which a passed topic that waits for consumers is reported as stuck: visits take a minute."""
+
 
 class Stage(Enum):
     """Stage in the life cycle of a calendar topic; see the table in the module's doc string."""
 
     OPEN = "open"
-    PASSED = "passed"
     DRAINING = "draining"
     STRANDED = "stranded"
+    IN_USE = "in use"
+    PASSED = "passed"
     DRAINED = "drained"
     DELETED = "deleted"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LifeState:
-    """State of a calendar topic as the broker reports it: entries on disk, and backlogs by subscription.
+    """State of a calendar topic as the broker reports it: entries on disk, backlogs by subscription, subscriptions with
+    a connected consumer, and connected producers.
 
     It is terminated, and a subscription complete, if that is so on every existing partition.
     """
@@ -69,6 +77,8 @@ class LifeState:
     entries: int
     backlog: Mapping[str, int]
     complete: frozenset[str]
+    consumed: frozenset[str]
+    producers: int
 
 
 def stage_of(state: LifeState, subscriptions: Sequence[str], now_ms: int, grace_ms: int) -> Stage:
@@ -77,14 +87,14 @@ def stage_of(state: LifeState, subscriptions: Sequence[str], now_ms: int, grace_
     """
     if now_ms < state.interval.end_ms + grace_ms:
         return Stage.OPEN
-    if not state.terminated:
-        return Stage.PASSED
     if any(state.backlog.values()):
         return Stage.DRAINING
     if state.entries and not state.complete.issuperset(subscriptions):
         # No consumer acknowledged them for the missing subscription: it expired or was removed.
         return Stage.STRANDED
-    return Stage.DRAINED
+    if state.terminated:
+        return Stage.DRAINED
+    return Stage.IN_USE if state.consumed else Stage.PASSED
 
 
 def grace_ms(plan: Plan) -> int:
@@ -94,12 +104,13 @@ def grace_ms(plan: Plan) -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetiredTopic:
-    """A passed topic after a roll, with the reason why it is not further; empty if nothing is wrong."""
+    """A passed topic after a roll, with the reason why it is not further."""
 
     topic: str
     stage: Stage
     backlog: Mapping[str, int]
     note: str = ""
+    is_stuck: bool = False  # for an hour, or until somebody acts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,32 +158,50 @@ def roll(admin: AdminClient, plan: Plan, now_ms: int, *, dry_run: bool = False) 
 
 def _retire(admin: AdminClient, plan: Plan, interval: CalendarTopic, now_ms: int, *, dry_run: bool) -> RetiredTopic:
     """Advance a passed topic as far as is safe; a topic that cannot be read or changed now does not stop the others."""
-    topic, stage, backlog = interval.name, Stage.PASSED, dict[str, int]()
+    topic, stage, backlog, note = interval.name, Stage.PASSED, dict[str, int](), ""
+    pause_ms = RECONNECT_MS
     try:
         for _ in range(MAX_TRANSITIONS):
             state = _life_state(admin, interval)
             stage, backlog = stage_of(state, plan.subscriptions, now_ms, grace_ms(plan)), dict(state.backlog)
-            if stage is Stage.STRANDED:
-                lacking = ", ".join(sorted(set(plan.subscriptions) - state.complete))
-                entries = counted(state.entries, "entry was", "entries were")
-                note = f"{entries} never acknowledged for {lacking}: create it, or delete by hand"
-                return RetiredTopic(topic=topic, stage=stage, backlog=backlog, note=note)
-            if stage is Stage.PASSED and not dry_run:
+            note = _why_it_stays(stage, state, plan)
+            if dry_run or stage not in {Stage.PASSED, Stage.DRAINED}:
+                break
+            if stage is Stage.PASSED:
                 admin.topics.terminate(topic)
-                continue
-            if stage is Stage.DRAINED and not dry_run:
-                if delete_once_left(admin, [topic]):
-                    return RetiredTopic(topic=topic, stage=Stage.DELETED, backlog={})
-                note = "drained, and clients are still connected: it is deleted once they have gone"
-                return RetiredTopic(topic=topic, stage=stage, backlog={}, note=note)
-            return RetiredTopic(topic=topic, stage=stage, backlog=backlog)
+                note = "the broker does not keep it terminated"
+                if not state.producers:
+                    # A short pause: a consumer whose visit begins in it finds the end of the topic.
+                    pause_ms = FIRST_RECONNECT_MS
+            elif delete_once_left(admin, [topic], pause_ms=pause_ms):
+                return RetiredTopic(topic=topic, stage=Stage.DELETED, backlog={})
+            else:
+                note = "clients are still connected: it is deleted once they have left"
+                break
     except AdminMissing:
         return RetiredTopic(topic=topic, stage=Stage.DELETED, backlog={}, note="another process removed it")
     except (AdminDenied, AdminUnreachable):
         raise
     except AdminError as error:
-        return RetiredTopic(topic=topic, stage=stage, backlog=backlog, note=f"{error}; tried again at the next roll")
-    return RetiredTopic(topic=topic, stage=stage, backlog=backlog, note="the broker does not keep it terminated")
+        note = f"{error}; tried again at the next roll"
+    waits_for_ms = now_ms - interval.end_ms - grace_ms(plan)
+    is_stuck = bool(note) and (stage is Stage.STRANDED or waits_for_ms >= STUCK_AFTER_MS)
+    return RetiredTopic(topic=topic, stage=stage, backlog=backlog, note=note, is_stuck=is_stuck)
+
+
+def _why_it_stays(stage: Stage, state: LifeState, plan: Plan) -> str:
+    match stage:
+        case Stage.DRAINING:
+            unhandled = ", ".join(name for name, count in state.backlog.items() if count)
+            return f"unhandled timers: a consumer of {unhandled} must run"
+        case Stage.STRANDED:
+            lacking = ", ".join(sorted(set(plan.subscriptions) - state.complete))
+            entries = counted(state.entries, "entry was", "entries were")
+            return f"{entries} never acknowledged for {lacking}: create it, or delete by hand"
+        case Stage.IN_USE:
+            return f"consumers of {', '.join(sorted(state.consumed))} are connected: it is ended once they have left"
+        case _:
+            return ""
 
 
 def _life_state(admin: AdminClient, interval: CalendarTopic) -> LifeState:
@@ -180,7 +209,9 @@ def _life_state(admin: AdminClient, interval: CalendarTopic) -> LifeState:
     stored = admin.topics.partitioned_internal_stats(interval.name)
     stats = {
         name: partition
-        for name, partition in admin.topics.partitioned_stats(interval.name, precise_backlog=True).partitions.items()
+        for name, partition in admin.topics.partitioned_stats(
+            interval.name, precise_backlog=True, clients=True
+        ).partitions.items()
         if name != interval.name  # a topic without any partition left answers under its own name
     }
     existing = {
@@ -204,6 +235,13 @@ def _life_state(admin: AdminClient, interval: CalendarTopic) -> LifeState:
         complete=frozenset(
             name for name in names if all(name in partition.subscriptions for partition in stats.values())
         ),
+        consumed=frozenset(
+            name
+            for partition in stats.values()
+            for name, subscription in partition.subscriptions.items()
+            if subscription.consumers
+        ),
+        producers=sum(partition.publishers or 0 for partition in stats.values()),
     )
 
 
@@ -221,6 +259,7 @@ def _orphans(admin: AdminClient, plan: Plan) -> tuple[RetiredTopic, ...]:
             backlog={},
             note="a client sent or subscribed while its topic was missing, and the broker made it: "
             f"{counted(entries, 'entry', 'entries')} outside of the plan; inspect and delete it by hand",
+            is_stuck=True,
         )
         for name, entries in found.items()
     )
@@ -291,7 +330,7 @@ class CalendarRoller:
         return rolled
 
     def _report(self, rolled: Rolled) -> None:
-        stuck = {topic.topic for topic in rolled.retired if topic.stage is not Stage.DELETED and topic.note}
+        stuck = {topic.topic for topic in rolled.retired if topic.is_stuck}
         for topic in rolled.retired:
             if topic.stage is Stage.DELETED:
                 self._hooks.emit(CalendarTopicDeleted(topic=topic.topic))

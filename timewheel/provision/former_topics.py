@@ -275,6 +275,8 @@ def _why_it_stays(plan: Plan, topic: FormerTopic) -> str:
 
 RECONNECT_MS = 3 * SECOND_MS
 """A client that loses its connection reconnects after 0.1 to 1.1 s (measured with pulsar-client 3.13)."""
+FIRST_RECONNECT_MS = SECOND_MS // 2
+"""A client that had just connected, and loses its connection for the first time, reconnects after 0.1 s."""
 
 
 def connected_clients(admin: AdminClient, topic: str) -> int:
@@ -290,15 +292,15 @@ def connected_clients(admin: AdminClient, topic: str) -> int:
     )
 
 
-def delete_once_left(admin: AdminClient, topics: Iterable[str]) -> frozenset[str]:
+def delete_once_left(admin: AdminClient, topics: Iterable[str], *, pause_ms: int = RECONNECT_MS) -> frozenset[str]:
     """Delete partitioned topics, unforced, except those with a client that is connected or about to reconnect.
 
     A client whose topic was terminated drops its connection and reconnects. A delete in that moment would succeed, and
-    the client would create the topic anew. So two reads in a row must find no client.
+    the client would create the topic anew. So two reads must find no client, with a pause between them.
     """
     left = [topic for topic in topics if not connected_clients(admin, topic)]
     if left:
-        pause(admin.clock, RECONNECT_MS)
+        pause(admin.clock, pause_ms)
     return frozenset(topic for topic in left if not connected_clients(admin, topic) and _delete(admin, topic))
 
 
