@@ -264,6 +264,19 @@ def test_one_partition_that_was_never_used_hides_no_topic() -> None:
     assert (snapshot.gone, snapshot.unseen) == (("persistent://a/b/t-partition-1",), ())
 
 
+def test_gaps_of_a_partition_that_cannot_be_read_are_no_success() -> None:
+    answers = {
+        "/persistent/a/b/t/partitions": {"partitions": 2},
+        "/persistent/a/b/t-partition-0/stats": stats(),
+        "/persistent/a/b/t-partition-1/stats": 500,
+    }
+    with Cluster(answers).client() as admin:
+        targets = topics_of(admin, ["a/b/t"])
+        snapshot = with_lost(inspect_gaps(admin, targets.topics, PROFILE), targets.named)
+    assert [one.what for one in snapshot.unseen] == ["persistent://a/b/t-partition-1"]
+    assert exit_status(snapshot, "never") == 1
+
+
 @pytest.mark.parametrize("after", ["partitions", "stats"])
 def test_gaps_are_not_explained(after: str) -> None:
     cluster = Removed(GAPS, "/persistent/a/b/sick", f"/persistent/a/b/sick/{after}")

@@ -35,7 +35,7 @@ class Unseen:
     Args:
         what: A topic, namespace or tenant.
         reason: The broker's reason.
-        is_target: True if the user named it, and nothing of it was read.
+        is_target: True if the user named it, or the topic that it is a partition of.
     """
 
     what: str

@@ -137,8 +137,8 @@ def inspect_gaps(
 
 
 def with_lost(snapshot: GapSnapshot, named: AbstractSet[str]) -> GapSnapshot:
-    """Return the snapshot with those topics counted as unread that the user named and of which nothing exists any more.
-    Names are without a partition suffix.
+    """Return the snapshot with those topics counted as unread that the user named, and of which nothing exists any more
+    or a partition could not be read. Names are without a partition suffix.
     """
     others = [one.topic for one in snapshot.subscriptions] + [*snapshot.bare, *(one.what for one in snapshot.unseen)]
     lost = {partition_of(name)[0] for name in snapshot.gone} & named - {partition_of(name)[0] for name in others}
@@ -148,7 +148,10 @@ def with_lost(snapshot: GapSnapshot, named: AbstractSet[str]) -> GapSnapshot:
     ]
     return replace(
         snapshot,
-        unseen=(*snapshot.unseen, *unseen),
+        unseen=(
+            *(replace(one, is_target=one.is_target or partition_of(one.what)[0] in named) for one in snapshot.unseen),
+            *unseen,
+        ),
         gone=tuple(name for name in snapshot.gone if partition_of(name)[0] not in lost),
     )
 
