@@ -84,6 +84,16 @@ def answer(**changes: Any) -> LookedUp:
         ),
         (PLAIN, {"through_service": True}, Target(PLAIN.addresses, "owner:6650")),
         (SECURE, {"through_service": True}, Target(SECURE.addresses, "owner:6651")),
+        (
+            SECURE,
+            {"through_service": True, "tls_url": "pulsar://owner:6650"},
+            Target(SECURE.addresses, "owner:6650"),
+        ),
+        (
+            PLAIN,
+            {"through_service": True, "url": "pulsar+ssl://owner:6651"},
+            Target(PLAIN.addresses, "owner:6651"),
+        ),
     ],
 )
 def test_what_follows_from_an_answer(service: ServiceUrl, changes: dict[str, Any], step: Ask | Target) -> None:
@@ -96,6 +106,11 @@ def test_what_follows_from_an_answer(service: ServiceUrl, changes: dict[str, Any
         (SECURE, {"tls_url": None}, "no address with TLS"),  # credentials must not go on without it
         (SECURE, {"tls_url": "pulsar://owner:6650"}, "'pulsar://owner:6650' as its address with TLS"),
         (SECURE, {"is_redirect": True, "tls_url": "pulsar://owner:6650"}, "as its address with TLS"),
+        (
+            SECURE,
+            {"is_redirect": True, "through_service": True, "tls_url": "pulsar://owner:6650"},
+            "as its address with TLS",
+        ),
         (PLAIN, {"url": None}, "no address without TLS"),
         (PLAIN, {"url": "nonsense"}, "'nonsense', which is no address"),
         (PLAIN, {"url": "pulsar://owner:port"}, "which is no address"),

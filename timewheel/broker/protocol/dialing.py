@@ -59,6 +59,7 @@ def next_step(service: ServiceUrl, topic: str, answer: LookedUp) -> Ask | Target
 
     A broker answers with itself, with the owner, with another broker to ask, or with the service URL if a proxy is
     there. With TLS only addresses with TLS are used: credentials never follow a redirect to a connection without TLS.
+    A proxy's brokers may have no TLS: the client connects to the proxy, and the address only names the broker.
 
     Raises:
         LookupFailed: The answer leads to no broker.
@@ -72,12 +73,12 @@ def next_step(service: ServiceUrl, topic: str, answer: LookedUp) -> Ask | Target
         found = ServiceUrl.parse(url)
     except BadConnection as error:
         raise LookupFailed(topic, f"{advertised}, which is no address: {error.problem}") from error
+    addresses = found.addresses[:1]
+    if answer.through_service and not answer.is_redirect:
+        return Target(service.addresses, str(addresses[0]))
     if found.is_tls != service.is_tls:
         raise LookupFailed(topic, f"{advertised} as its address {kind}")
-    addresses = found.addresses[:1]
-    if answer.is_redirect:
-        return Ask(addresses, answer.is_authoritative)
-    return Target(service.addresses, str(addresses[0])) if answer.through_service else Target(addresses, None)
+    return Ask(addresses, answer.is_authoritative) if answer.is_redirect else Target(addresses, None)
 
 
 HOST_MS = 3_000
