@@ -167,9 +167,11 @@ class ClusterPlay:
             **job,
         }
         self._replicas = [self.on.consumer(f"replica-{number}", **served) for number in range(REPLICAS)]
-        for post in (*self._replicas, *self._relays):
-            post.start()
+        for relay in self._relays:
+            relay.start()
         eventually(lambda: all(relay.is_ready for relay in self._relays), READY_TIMEOUT_S, message="relays ready")
+        for replica in self._replicas:  # on loaded topics: a service ends if it cannot begin, as one of ours does
+            replica.start()
         self._cancels = {
             name: Cancels(on.client, on.plan, on.seed, share=CANCELLED)
             for name, on in stages.items()

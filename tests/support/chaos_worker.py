@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+import logging
 import os
 import random
 import signal
@@ -309,6 +310,7 @@ def main() -> None:
     if job.role == "service":
         _serve(job, lambda client: _watched(job, client, burning, ledger))
         return
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s")  # events, in the post's log
     quiet = pulsar.ConsoleLogger(pulsar.LoggerLevel.Error)
     client = pulsar.Client(job.service_url, logger=quiet, operation_timeout_seconds=10)
     break_rules(job.cut_rules)
