@@ -8,67 +8,46 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from timewheel.core.durations import format_duration, rounded_up
-from timewheel.core.errors import TimewheelError
+from timewheel.core.errors import TimewheelError, says, some
 from timewheel.core.plurals import counted
-
-_SHOWN = 12
-"""Most names or rows in a message; the attribute has all of them."""
 
 
 class PlannerError(TimewheelError):
     """Root of the planner's own errors."""
 
 
+@says("history {source}: {reason}; {remedy}")
 class HistoryUnreadable(PlannerError, OSError):
-    """Spark cannot read the history: it does not exist, or has another format.
+    """Spark cannot read the history: it does not exist, or has another format."""
 
-    Attributes:
-        source: The source as given.
-        reason: Spark's own message, shortened.
-    """
-
-    def __init__(self, source: str, reason: str, remedy: str) -> None:
-        self.source = source
-        self.reason = reason
-        super().__init__(f"history {source}: {reason}; {remedy}")
+    source: str
+    reason: str
+    """Spark's own message, shortened."""
+    remedy: str
 
 
+@says("no column {column!r} in the history, which has {existing:some}: name the right one with the option {option}")
 class MissingColumn(PlannerError, LookupError):
-    """A column of the mapping is not in the history.
+    """A column of the mapping is not in the history."""
 
-    Attributes:
-        column: The missing column.
-        option: The option that names it.
-        existing: The history's columns.
-    """
-
-    def __init__(self, column: str, option: str, existing: Sequence[str]) -> None:
-        self.column = column
-        self.option = option
-        self.existing = tuple(existing)
-        super().__init__(
-            f"no column {column!r} in the history, which has {_some(existing)}: "
-            f"name the right one with the option {option}"
-        )
+    column: str
+    option: str
+    """The option that names it."""
+    existing: Sequence[str]
+    """The history's columns."""
 
 
+@says("option {option}: {reason}")
 class BadColumnMapping(PlannerError, ValueError):
-    """The mapping of columns contradicts itself, or a column's type does not fit its declared meaning.
+    """The mapping of columns contradicts itself, or a column's type does not fit its declared meaning."""
 
-    Attributes:
-        option: The option at fault.
-    """
-
-    def __init__(self, option: str, reason: str) -> None:
-        self.option = option
-        super().__init__(f"option {option}: {reason}")
+    option: str
+    reason: str
 
 
+@says("the history has no row: give one with at least the timers of one typical day")
 class EmptyHistory(PlannerError, ValueError):
     """The history has no rows."""
-
-    def __init__(self) -> None:
-        super().__init__("the history has no row: give one with at least the timers of one typical day")
 
 
 class NoValidRows(PlannerError, ValueError):
@@ -138,21 +117,15 @@ class UnitUnknown(PlannerError, ValueError):
         )
 
 
+@says(
+    "the history names more than {limit} topics ({some:some}): name the one to plan for with the option topic, which "
+    "leaves the others unread"
+)
 class TooManyTopics(PlannerError, ValueError):
-    """The history has more topics than the limit.
+    """The history has more topics than the limit."""
 
-    Attributes:
-        limit: The most topics.
-        some: Some of the topics.
-    """
-
-    def __init__(self, limit: int, some: Sequence[str]) -> None:
-        self.limit = limit
-        self.some = tuple(some)
-        super().__init__(
-            f"the history names more than {limit} topics ({_some(some)}): name the one to plan for with the option "
-            "topic, which leaves the others unread"
-        )
+    limit: int
+    some: Sequence[str]
 
 
 class SeveralTopics(PlannerError, LookupError):
@@ -164,7 +137,7 @@ class SeveralTopics(PlannerError, LookupError):
 
     def __init__(self, topics: Sequence[str]) -> None:
         self.topics = tuple(topics)
-        super().__init__(f"the history has {len(topics)} topics: name one with the option topic, of {_some(topics)}")
+        super().__init__(f"the history has {len(topics)} topics: name one with the option topic, of {some(topics)}")
 
 
 class NoSuchTopic(PlannerError, LookupError):
@@ -178,7 +151,7 @@ class NoSuchTopic(PlannerError, LookupError):
     def __init__(self, topic: str, topics: Sequence[str]) -> None:
         self.topic = topic
         self.topics = tuple(topics)
-        there = "names no topics" if tuple(topics) == ("",) else f"has {_some(topics)}"
+        there = "names no topics" if tuple(topics) == ("",) else f"has {some(topics)}"
         super().__init__(f"no timer of topic {topic!r}: the history {there}")
 
 
@@ -201,33 +174,21 @@ class MaxDelayTooShort(PlannerError, ValueError):
         )
 
 
+@says("statistic {path}: {reason}; make it afresh from the history")
 class StatisticUnreadable(PlannerError, ValueError):
     """A file is not a statistic of this version."""
 
-    def __init__(self, path: str, reason: str) -> None:
-        self.path = path
-        self.reason = reason
-        super().__init__(f"statistic {path}: {reason}; make it afresh from the history")
+    path: str
+    reason: str
 
 
+@says(
+    "{folder} has {days:some} already: --replace puts these in their place; --add adds to them, which is right for "
+    "timers of another region or other topics, and counts the same timers twice"
+)
 class DaysAlreadyStored(PlannerError, FileExistsError):
-    """Days of a survey are already stored, and neither replacing nor adding was requested.
+    """Days of a survey are already stored, and neither replacing nor adding was requested."""
 
-    Attributes:
-        folder: Folder of the survey.
-        days: Days, in the format of file names.
-    """
-
-    def __init__(self, folder: str, days: Sequence[str]) -> None:
-        self.folder = folder
-        self.days = tuple(days)
-        super().__init__(
-            f"{folder} has {_some(days)} already: --replace puts these in their place; --add adds to them, which is "
-            "right for timers of another region or other topics, and counts the same timers twice"
-        )
-
-
-def _some(names: Sequence[str]) -> str:
-    shown = ", ".join(repr(name) for name in names[:_SHOWN])
-    rest = len(names) - _SHOWN
-    return (shown or "none at all") + (f" and {rest} more" if rest > 0 else "")
+    folder: str
+    days: Sequence[str]
+    """In the format of file names."""

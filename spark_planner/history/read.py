@@ -179,12 +179,12 @@ class ColumnMapping:
         named: dict[Option, str | None] = {option: getattr(self, _field(option)) for option in _USUAL}
         for option, column in named.items():
             if column is not None and column not in existing:
-                raise MissingColumn(column, option, existing)
+                raise MissingColumn(column, option, tuple(existing))
         for option in _USUAL:
             if named[option] is None:
                 named[option] = _usual(option, existing)
         if named["publish"] is None:
-            raise MissingColumn(_USUAL["publish"], "publish", existing)
+            raise MissingColumn(_USUAL["publish"], "publish", tuple(existing))
         if self.delay is not None:
             named["due"] = None
         elif self.due is not None:

@@ -16,6 +16,7 @@ from typing import Any, ClassVar, TypeVar, dataclass_transform
 E = TypeVar("E", bound="TimewheelError")
 
 _SHOWN_CHARS = 200  # characters of a caller's value in a message; the attribute holds the whole value
+_SHOWN_NAMES = 12  # most names in a message; the attribute has all of them
 
 
 def _shown(value: object) -> str:
@@ -25,6 +26,13 @@ def _shown(value: object) -> str:
     except Exception:  # noqa: BLE001 - a foreign __repr__ may raise anything, and must not hide our error
         text = f"<{type(value).__name__}>"
     return text if len(text) <= _SHOWN_CHARS else f"{text[:_SHOWN_CHARS]}..."
+
+
+def some(names: Sequence[str]) -> str:
+    """List names for a message, as many as it has room for."""
+    shown = ", ".join(repr(name) for name in names[:_SHOWN_NAMES])
+    rest = len(names) - _SHOWN_NAMES
+    return (shown or "none at all") + (f" and {rest} more" if rest > 0 else "")
 
 
 class TimewheelError(Exception):
@@ -51,16 +59,20 @@ def _restore(kind: type[TimewheelError], args: tuple[Any, ...], facts: Mapping[s
 
 
 class _Message(Formatter):
-    def format_field(self, value: object, format_spec: str) -> str:
-        return _shown(value) if format_spec == "shown" else str(super().format_field(value, format_spec))
+    def format_field(self, value: Any, format_spec: str) -> str:
+        shorten = _FORMATS.get(format_spec)
+        return str(super().format_field(value, format_spec)) if shorten is None else shorten(value)
 
 
+_FORMATS: Mapping[str, Callable[[Any], str]] = {"shown": _shown, "some": some}
 _MESSAGE = _Message()
 
 
 @dataclass_transform(eq_default=False)
 def says(template: str) -> Callable[[type[E]], type[E]]:
-    """Give an error a constructor that takes its fields, and a message made of them; ``{field:shown}`` is shortened."""
+    """Give an error a constructor that takes its fields, and a message made of them; ``{field:shown}`` is shortened,
+    ``{field:some}`` are names.
+    """
 
     def decorate(kind: type[E]) -> type[E]:
         kind._template = template  # noqa: SLF001 - of the root above

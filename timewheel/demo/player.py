@@ -24,7 +24,7 @@ import pulsar
 
 from timewheel.consumers import DelayedConsumer, DelayedMessage
 from timewheel.core.envelope import ID_PROPERTY, NUDGE_PROPERTY, TIMER_PROPERTY, Envelope
-from timewheel.core.errors import TimewheelError
+from timewheel.core.errors import TimewheelError, says
 from timewheel.core.names import partition_topic
 from timewheel.core.plan import Native, Plan
 from timewheel.core.planfile import save_plan
@@ -315,12 +315,13 @@ def _fill_deliveries(business: Deliveries, entry_of: Callable[[str], Entry]) -> 
 JOIN_TIMEOUT_S = 5.0
 
 
+@says("the player of {scheme} failed:\n{text}")
 class PlayerFailed(TimewheelError, RuntimeError):
-    """A scheme's process ended before it was done; the message holds its traceback."""
+    """A scheme's process ended before it was done."""
 
-    def __init__(self, scheme: str, text: str) -> None:
-        self.scheme = scheme
-        super().__init__(f"the player of {scheme} failed:\n{text}")
+    scheme: str
+    text: str
+    """Its traceback."""
 
 
 class Player:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal, get_args
 
-from timewheel.core.errors import TimewheelError
+from timewheel.core.errors import TimewheelError, says
 from timewheel.core.plan import Calendar, Native, Plan, Ring, Scheme, Tiered, Wheel
 
 SchemeName = Literal["native", "tiered-relay", "tiered-broker", "calendar", "wheel", "shadow"]
@@ -54,14 +54,13 @@ DEFAULT_LIMIT = 10_000
 """Default of `managedLedgerMaxUnackedRangesToPersist` in Pulsar through 4.x."""
 
 
+@says("--{option} {value}: {limit}")
 class BadSettings(TimewheelError, ValueError):
-    """An option of the demo is out of range; the message names it and its limit."""
+    """An option of the demo is out of range."""
 
-    def __init__(self, option: str, value: object, limit: str) -> None:
-        self.option = option
-        self.value = value
-        self.limit = limit
-        super().__init__(f"--{option} {value}: {limit}")
+    option: str
+    value: object
+    limit: str
 
 
 def parse_schemes(text: str) -> tuple[SchemeName, ...]:
