@@ -148,19 +148,7 @@ def estimate(
     growth: float = 1.0,
     as_is: bool = False,
 ) -> Estimated:
-    """Choose a plan for a topic of a survey.
-
-    Args:
-        survey: Survey of a history.
-        topic: Topic of the survey.
-        base: Names, subscriptions, guard; see `candidates.candidate_plans`.
-        profile: The broker.
-        constraints: The user's limits and prices; None: the defaults.
-        candidates: Plans to use instead of `candidates.candidate_plans`.
-        max_delay_ms: The longest delay that candidates accept; None: the history's longest delay, rounded up.
-        growth: Volume to plan for, as a multiple of the history's volume.
-        as_is: Take the history as complete, regardless of its length.
-    """
+    """Choose a plan for a topic of a survey; the other arguments are those of `job.plan_for`."""
     alone = survey.statistic.cells[topic]
     keys = survey.keys.get(topic, EVEN)
     continued = continued_from(alone, as_is=as_is)

@@ -17,9 +17,8 @@ from typing import Any
 
 import numpy as np
 
-from timewheel._report.bars import Bar, BarChart, bar_chart
+from timewheel._report.choices import Bar, BarChart, Choices, Named, bar_chart, choice_chart
 from timewheel._report.choices import Choice as Dot
-from timewheel._report.choices import Choices, Named, choice_chart
 from timewheel._report.gap_chart import GapChart, Mark, Series, gap_chart
 from timewheel._report.page import Figure, Fold, Headline, Page, Section, Slider, Sliders
 from timewheel._report.render import render_page

@@ -154,7 +154,7 @@ EXCEPTIONS: dict[tuple[str, str], str] = {
     ("timewheel/inspect/sample.py", "random.Random"): "the seed is handed in",
     ("timewheel/inspect/gaps/explain.py", "random.Random"): "the seed is handed in",
     ("timewheel/watch/sends.py", "random.Random"): "of a fixed seed: the same sample leads to the same plan",
-    ("timewheel/watch/expected.py", "numpy.random.default_rng"): "as above",
+    ("timewheel/watch/checking.py", "numpy.random.default_rng"): "as above",
     ("spark_planner/extrapolation.py", "numpy.random.Generator"): "handed in",
     ("spark_planner/extrapolation.py", "numpy.random.default_rng"): "of a fixed seed: the same plan each time",
 }

@@ -35,9 +35,8 @@ from timewheel.inspect.plan_sample import PlanSample, PlanTopic, StoredTimer, dr
 from timewheel.spark_planner.choice.constraints import Constraints
 from timewheel.spark_planner.summary.cells import Cells
 from timewheel.watch.change import changed_plan, diff_of
-from timewheel.watch.checking import Checked, Level, evaluated
+from timewheel.watch.checking import MAX_TURNS, Checked, Level, evaluated, expected, turns_of
 from timewheel.watch.comparison import GapComparison, comparisons, together
-from timewheel.watch.expected import MAX_TURNS, expected, turns_of
 from timewheel.watch.outlook import WEEK_MS, CheckLine
 from timewheel.watch.sends import SHARES, Reference, Sends, drift, reference_of, sends_of, window_of
 from timewheel.watch.text import checked_facts, comparison_table, describe_sends, headline

@@ -30,8 +30,7 @@ from timewheel.testing.cluster_config import (
 )
 from timewheel.testing.errors import BrokerFailed
 from timewheel.testing.eventually import eventually
-from timewheel.testing.jvm import Jvm, properties, write_logging
-from timewheel.testing.local_pulsar import quick_options
+from timewheel.testing.local_pulsar import Jvm, properties, quick_options, write_logging
 from timewheel.testing.maven import Progress, broker_jars, find_java, silent
 from timewheel.testing.ports import LOOPBACK, is_free
 from timewheel.testing.process import OwnedProcess, exit_words

@@ -14,8 +14,7 @@ from timewheel.core.planfile import dump_plan
 from timewheel.spark_planner.history.columns import DUE_MS, KEY, PUBLISH_MS, SIZE_BYTES, TOPIC
 from timewheel.spark_planner.job import Planned, plan_for, survey
 from timewheel.spark_planner.session import ProgressCallback, no_report
-from timewheel.watch.checking import Checked
-from timewheel.watch.expected import turns_of
+from timewheel.watch.checking import Checked, turns_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
