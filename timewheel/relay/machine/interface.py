@@ -72,16 +72,8 @@ class Counts:
 
     def add(self, outcome: Outcome) -> None:
         """Count a confirmed message; a probe is not counted."""
-        if outcome == "forwarded":
-            self.forwarded += 1
-        elif outcome == "late":
-            self.late += 1
-        elif outcome == "dead":
-            self.dead += 1
-        elif outcome == "refiled":
-            self.refiled += 1
-        elif outcome == "dropped":
-            self.dropped += 1
+        if outcome != "probe":
+            setattr(self, outcome, getattr(self, outcome) + 1)
 
 
 LINGER_MS = 20
