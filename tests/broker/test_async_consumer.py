@@ -18,7 +18,7 @@ import pytest
 from tests.broker.due_topic import SUBSCRIPTION, Handled, backlog, make_topic, now_ms, running
 from tests.broker.test_cancel import SCHEMES, plan_on, provisioned
 from tests.broker.test_retry import left, retrying
-from tests.support.threads import StartedThreads
+from tests.support.processes import StartedThreads
 from timewheel.consumers import (
     AsyncDelayedConsumer,
     DelayedConsumer,

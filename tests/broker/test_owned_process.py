@@ -16,7 +16,7 @@ from typing import Any
 import psutil
 import pytest
 
-from tests.support.signals import heeding
+from tests.support.processes import heeding
 from timewheel.testing import BrokerFailed, BrokerUnavailable, eventually
 from timewheel.testing.maven import broker_jars, find_java
 from timewheel.testing.process import OwnedProcess

@@ -13,8 +13,8 @@ import pytest
 from tests.broker.due_topic import now_ms
 from tests.broker.relay_service import RelayProcess
 from tests.broker.relay_stage import PATIENT_GUARD_MS, PATIENT_LEFT_MS, WHEEL, Stage, patient, plan_of
+from tests.support.processes import StartedThreads
 from tests.support.raw_producer import RawEntry, RawProducer, metadata_of
-from tests.support.threads import StartedThreads
 from tests.support.through import Through
 from timewheel.broker.protocol.wire import data_field, number_field
 from timewheel.client.dead_letters import DEAD_AT, DEAD_FROM

@@ -12,7 +12,7 @@ import pytest
 
 from tests.broker.due_topic import now_ms
 from tests.broker.relay_stage import BUSINESS, TIERED, WHEEL, Stage, plan_of
-from tests.support.threads import StartedThreads
+from tests.support.processes import StartedThreads
 from timewheel.consumers import DelayedConsumer
 from timewheel.core.plan import Calendar, Scheme
 from timewheel.producers import DelayedProducer

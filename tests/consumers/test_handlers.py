@@ -15,7 +15,7 @@ import pytest
 
 from tests.consumers.support import NOW_MS, arrival
 from tests.support.manual_clock import ManualClock
-from tests.support.threads import StartedThreads
+from tests.support.processes import StartedThreads
 from timewheel.consumers.consumer import Handler, HandlerCalls
 from timewheel.consumers.message import DelayedMessage, InFlight
 from timewheel.core import SystemClock

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.support.exact_gaps import exact_gaps
+from tests.support.cursor import exact_gaps
 from timewheel.core import DAY_MS, HOUR_MS
 from timewheel.core.gap_law import describe_span, expected_gaps, shows_day, shows_full
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support.exact_gaps import exact_gaps
+from tests.support.cursor import exact_gaps
 from timewheel.core.steps import far_ms
 from timewheel.demo.settings import ALL_SCHEMES, DAYS, BadSettings, SchemeName, Settings, parse_schemes
 from timewheel.testing.evidence.trace import arrivals_by_topic, delays_ms, predicted_gaps, timer_id, timer_index

@@ -8,7 +8,7 @@ from pyspark.sql import SparkSession
 
 from examples.history import make_reminders
 from examples.history.make_renewals import PATH, ROWS, renewals
-from tests.support.exact_gaps import exact_gaps
+from tests.support.cursor import exact_gaps
 from timewheel.core.durations import DAY_MS
 from timewheel.spark_planner.history.read import ColumnMapping, assessed, read_history
 from timewheel.spark_planner.summary.statistic import statistic_of

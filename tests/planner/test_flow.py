@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from tests.support.exact_gaps import exact_gaps
+from tests.support.cursor import exact_gaps
 from tests.support.exact_play import play
 from tests.support.plans import plan_of
 from tests.support.workloads import START_MS, WORKLOADS, Timers

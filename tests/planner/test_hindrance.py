@@ -10,7 +10,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from tests.planner.test_survey import with_limit
-from tests.support.exact_gaps import exact_gaps
+from tests.support.cursor import exact_gaps
 from timewheel.core.durations import DAY_MS, HOUR_MS, spelled
 from timewheel.core.gap_law import WATCH_SHARE
 from timewheel.core.plan import Native, Plan, Ring, Tiered, Wheel

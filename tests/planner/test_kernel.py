@@ -14,8 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from tests.support.cursor import Stored, brute_force_peak, in_ledgers, ranges_at
-from tests.support.exact_gaps import exact_gaps
+from tests.support.cursor import Stored, brute_force_peak, exact_gaps, in_ledgers, ranges_at
 from timewheel.core.durations import DAY_MS
 from timewheel.spark_planner.exact.ranges import (
     NEVER_MS,

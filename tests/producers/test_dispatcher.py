@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.support.manual_clock import LeapingClock, ManualClock
-from tests.support.threads import StartedThreads
+from tests.support.processes import StartedThreads
 from timewheel.client.hooks import Hooks
 from timewheel.core import SystemClock
 from timewheel.core.errors import ClientMisuse

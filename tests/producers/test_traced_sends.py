@@ -18,10 +18,9 @@ from opentelemetry.semconv._incubating.attributes import messaging_attributes as
 from opentelemetry.semconv.attributes import error_attributes
 from opentelemetry.trace import NonRecordingSpan, SpanContext, SpanKind, StatusCode, TraceFlags, TraceState
 
-from tests.support.answering_broker import AnsweringClient
 from tests.support.manual_clock import ManualClock
 from tests.support.plans import plan_of
-from tests.support.silent_broker import SilentClient
+from tests.support.silent_broker import AnsweringClient, SilentClient
 from tests.support.spans import Spans, attributes_of, context_of
 from timewheel.core import Tiered
 from timewheel.core.errors import (

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.packaging.test_printed_commands import COMMANDS, command_of
-from tests.shadow.entries import entry_of
 from tests.shadow.test_standing import NOW_MS, PLAN
+from tests.support.stored_entry import entry_of
 from timewheel.cli.options import at
 from timewheel.cli.shadow import last_words
 from timewheel.client.positions import EntryPosition

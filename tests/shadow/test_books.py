@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.shadow.entries import entry_of
+from tests.support.stored_entry import entry_of
 from timewheel.client.positions import EntryPosition
 from timewheel.core.envelope import MAX_TIMER_ID_CHARS, Envelope
 from timewheel.core.ids import native_id

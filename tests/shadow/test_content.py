@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.shadow.entries import entry_of
+from tests.support.stored_entry import entry_of
 from timewheel.broker.protocol.entries import Compression, Entry
 from timewheel.broker.protocol.wire import MAX_FRAME_BYTES
 from timewheel.shadow.stored_entries import DamagedPayload, opened

@@ -11,8 +11,8 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from tests.core.plan_space import plans
-from tests.shadow.entries import entry_of
 from tests.support.plans import shadow_of
+from tests.support.stored_entry import entry_of
 from timewheel.broker.admin.stats import AckedRange, Ledger
 from timewheel.cli.shadow import window_words, written_words
 from timewheel.client.positions import EntryPosition

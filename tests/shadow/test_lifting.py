@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.shadow.entries import entry_of
 from tests.support.plans import shadow_of
+from tests.support.stored_entry import entry_of
 from timewheel.broker.protocol.entries import Compression, Entry, Marker
 from timewheel.client.positions import EntryPosition
 from timewheel.core.durations import DAY_MS, HOUR_MS, MINUTE_MS

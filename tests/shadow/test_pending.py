@@ -9,8 +9,8 @@ from io import StringIO
 import pytest
 from rich.console import Console
 
-from tests.shadow.entries import entry_of
 from tests.shadow.test_standing import NOW_MS, PLAN, SOUND, overview
+from tests.support.stored_entry import entry_of
 from timewheel.broker.admin.stats import AckedRange
 from timewheel.cli.options import at
 from timewheel.cli.shadow import show_audit, show_overview

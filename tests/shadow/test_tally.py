@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.core.plan_space import plans
-from tests.shadow.entries import entry_of
 from tests.support.plans import plan_of
+from tests.support.stored_entry import entry_of
 from timewheel.broker.admin.stats import AckedRange, Ledger
 from timewheel.client.positions import EntryPosition
 from timewheel.core.durations import DAY_MS, HOUR_MS, MINUTE_MS

@@ -1,7 +1,7 @@
 """The exact result of a plan, by playing every timer through it: positions, acknowledgements, ranges; in numpy.
 
 Written independently of the planner's code, so that the two can be compared; verified against `Router.route` and
-`tests.support.exact_gaps`.
+`tests.support.cursor`.
 """
 
 from __future__ import annotations

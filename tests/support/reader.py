@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from tests.support.pages import Block, Command, pattern
-from tests.support.signals import heeding
+from tests.support.processes import heeding
 from timewheel.testing import eventually
 
 TIMEOUT_S = 90

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.docker_engine import Container, Engine, answers_ready, point_at
-from tests.support.signals import heeding
+from tests.support.processes import heeding
 from timewheel.testing import BrokerUnavailable, PulsarContainer, pulsar_service
 from timewheel.testing.container import ADDRESS_FILE, COMMAND, engine_trouble
 
