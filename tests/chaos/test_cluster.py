@@ -128,7 +128,7 @@ SCRIPTS = {
         session_s=30,
         cluster=THREE_COPIES,
         plans={"guarded": GUARDED},
-        traffic=Traffic(burst=24, every_s=1.0, shortest_ms=115_000, longest_ms=190_000),
+        traffic=Traffic(burst=24, every_s=1.0, shortest_ms=115_000, longest_ms=150_000),
     ),
     "E": Script(
         faults=("write outage", "write outage", "write outage"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import threading
-from collections import Counter
+from collections import ChainMap, Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -200,7 +200,9 @@ class ClusterPlay:
         """All timers but those that a cancellation kept back, or may have."""
         handled = self.conductor.handled
         kept_back = {name for cancels in self._cancels.values() for name in cancels.meant - handled}
-        return {name: one for load in self._ours.values() for name, one in load.sent.items() if name not in kept_back}
+        return {
+            name: one for load in self._ours.values() for name, one in list(load.sent.items()) if name not in kept_back
+        }
 
     @property
     def certain_yet_handled(self) -> set[str]:
@@ -243,9 +245,10 @@ class ClusterPlay:
 
     def _await_on_time(self, timeout_s: float, message: str) -> None:
         begun_ms, begun = now_ms(), len(self.conductor.events)
+        sent = ChainMap(*(load.sent for load in self._ours.values()))  # it grows, and is too long to copy each time
 
         def is_on_time() -> bool:
-            recent = first_calls(self.sent, self.conductor.events[begun:])
+            recent = first_calls(sent, self.conductor.events[begun:])
             return self._places <= {
                 call.place for call in recent if call.could_ms >= begun_ms and call.late_ms <= ON_TIME_MS
             }

@@ -203,8 +203,9 @@ def _beat(client: Any, plan: Plan, ledger: Ledger, ended: threading.Event) -> No
     in milliseconds: on a busy machine, time may pass without a round trip.
     """
     while not ended.wait(BEAT_S):
-        client.get_topic_partitions(plan.due_topic)
-        ledger.record(Beat)
+        with suppress(pulsar.PulsarException):  # its broker is away
+            client.get_topic_partitions(plan.due_topic)
+            ledger.record(Beat)
 
 
 def _consumer(job: Job, client: Any, path: str, burning: _Burning, ledger: Ledger) -> tuple[DelayedConsumer, Handler]:
