@@ -15,8 +15,8 @@ from tests.chaos.conftest import MakePlay, MakeStage
 from tests.support.chaos_cluster import PLAIN, ClusterPlay, Faults
 from tests.support.chaos_load import Traffic
 from tests.support.chaos_stage import BUSINESS
+from tests.support.replica import HoldRules
 from tests.support.shadow_play import PlainTraffic, shadow_plan
-from tests.support.wrong_holds import HoldRules
 from tests.support.wrong_producers import ProducerRules, break_producers
 from timewheel.client.producer_pool import SLACK_MS
 from timewheel.core.names import parts_of

@@ -29,9 +29,9 @@ import pulsar
 
 from tests.support.chaos_client import Stalled, traced
 from tests.support.chaos_ledger import Acknowledged, Beat, Dying, Failed, Handled, Hop, Ledger, Ready, ready_file
+from tests.support.replica import HoldRules, break_holds
 from tests.support.through import AroundAcks, BeforeSends, ThroughClient
 from tests.support.wrong_cuts import CutRules, break_rules
-from tests.support.wrong_holds import HoldRules, break_holds
 from tests.support.wrong_hops import WRONG_GROUPS, HopClient, RulesName, WallClock
 from tests.support.wrong_producers import ProducerRules, break_producers
 from timewheel.broker.admin import AdminClient
