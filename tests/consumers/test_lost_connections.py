@@ -177,7 +177,7 @@ def by_a_loop(under: Under, ended: threading.Event, handled: list[DelayedMessage
     del handled
     with closing(asyncio.new_event_loop()) as loop:
         feed = Feed(under.receiver, loop, under.clock, ended.is_set)
-    feed._call = lambda: None  # type: ignore[method-assign] - it need not wake up
+    feed._call = lambda: None  # type: ignore[method-assign]  # it need not wake up
     return feed._thread
 
 
