@@ -587,12 +587,14 @@ class Source:
             self._hooks.emit(CalendarTopicClosed(topic=topic.name))
 
     def _replace(self, partition: Partition) -> None:
+        if not self._is_away(partition):
+            return
         try:
             unused = self._subscribing.subscribe(partition.topic)
         except Exception:  # noqa: BLE001 - no broker serves it any more, or the client is closed
             return
         with self._lock:
-            is_needed = partition in self.partitions and not partition.consumer.is_connected()
+            is_needed = self._is_away(partition)
             if is_needed:
                 unused = partition.replace(unused)
                 self._intake.add(partition)
@@ -600,6 +602,9 @@ class Source:
         if is_needed:
             self._hooks.emit(ConsumerReplaced(topic=partition.topic))
         self._intake.close(unused)
+
+    def _is_away(self, partition: Partition) -> bool:
+        return partition in self.partitions and not partition.consumer.is_connected()
 
     def _all_partitions(self) -> tuple[Partition, ...]:
         return tuple(partition for topic in self._open.values() for partition in topic.partitions)

@@ -220,6 +220,8 @@ def test_the_former_stays_if_it_is_back_before_the_other_is_open(world: World) -
     world.away()
     eventually(lambda: world.client.opened[-1].is_closed, 10)
     assert (world.partition.consumer, world.first.is_closed) == (world.first, False)
+    world.source._replace(world.partition)
+    assert len(world.client.opened) == PLAN.partitions + 1, "a late attempt opens nothing"
     assert world.comes(world.first, 1) is not None
 
 
