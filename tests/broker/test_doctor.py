@@ -21,7 +21,7 @@ import pytest
 
 from tests.broker.due_topic import ShiftedClock, now_ms
 from tests.support.command_line import timewheel, well
-from tests.support.own_broker import own_broker
+from tests.support.own_broker import BUCKETS, own_broker
 from tests.support.raw_producer import RawProducer, metadata_of
 from timewheel.broker.admin.client import AdminClient
 from timewheel.broker.admin.policies import (
@@ -634,7 +634,7 @@ BROKEN = {
     "brokerDeleteInactiveTopicsMode": "delete_when_subscriptions_caught_up",
     "delayedDeliveryMaxDelayInMillis": "60000",
     "delayedDeliveryTickTimeMillis": "500",
-    "delayedDeliveryTrackerFactoryClassName": "org.apache.pulsar.broker.delayed.BucketDelayedDeliveryTrackerFactory",
+    "delayedDeliveryTrackerFactoryClassName": BUCKETS["delayedDeliveryTrackerFactoryClassName"],
     "delayedDeliveryMaxNumBuckets": "50",
     "managedLedgerMaxUnackedRangesToPersist": "400000",
     "managedLedgerMaxUnackedRangesToPersistInMetadataStore": "100000",
@@ -714,15 +714,7 @@ def test_a_broker_of_bad_settings_and_the_same_one_cured(connect: Connect) -> No
     }, "those whose cure is no line of broker.conf"  # fmt: skip
 
 
-MERGING = {
-    "delayedDeliveryTrackerFactoryClassName": BROKEN["delayedDeliveryTrackerFactoryClassName"],
-    "delayedDeliveryMinIndexCountPerBucket": "20",
-    "delayedDeliveryMaxNumBuckets": "4",
-    "delayedDeliveryMaxIndexesPerBucketSnapshotSegment": "10",
-    "delayedDeliveryMaxTimeStepPerBucketSnapshotSegmentSeconds": "2",
-    "managedLedgerMaxEntriesPerLedger": "30",  # a bucket is stored when the next ledger begins
-    "managedLedgerMinLedgerRolloverTimeMinutes": "0",
-}
+MERGING = {**BUCKETS, "delayedDeliveryMaxNumBuckets": "4"}
 """A broker that merges buckets all the time."""
 LONGEST_DELAY_S = 12
 MERGING_ROUNDS = 8

@@ -30,11 +30,13 @@ from tests.broker.due_topic import now_ms
 from tests.conftest import Evidence
 from tests.support.exact_play import Played, play
 from tests.support.forgetting import redelivered_exactly
+from tests.support.own_broker import BUCKETS
 from tests.support.workloads import WORKLOADS
 from timewheel.broker.admin.client import AdminClient
 from timewheel.core.durations import HOUR_MS, MINUTE_MS
 from timewheel.core.names import partition_topic
 from timewheel.core.plan import Native, Plan, Scheme, Tiered
+from timewheel.inspect.gaps import inspect_gaps, topics_of
 from timewheel.inspect.profile import profile_of
 from timewheel.spark_planner.pricing.evaluate import evaluate, redelivered_at_moments
 from timewheel.spark_planner.pricing.simulation import simulation_of
@@ -57,9 +59,13 @@ SETTINGS = {
 }
 
 
+IN_BUCKETS = "ranges, in buckets"
+
+
 @pytest.fixture(scope="module", params=FORMATS)
 def stage(request: pytest.FixtureRequest) -> Iterator[Stage]:
-    with stage_of(SETTINGS, request.param) as made:
+    ack_format, _, buckets = request.param.partition(", ")
+    with stage_of({**BUCKETS, **SETTINGS} if buckets else SETTINGS, ack_format) as made:
         yield made
 
 
@@ -208,13 +214,16 @@ def test_the_limits_are_the_brokers_to_the_range(stage: Stage, topic: str) -> No
 
 
 BURST = 12_000
-SHORTEST_MS, LONGEST_MS = 6_000, 16_000
+SHORTEST_MS, LONGEST_MS = 15_000, 25_000
 STOPS = (0.3, 0.5, 0.7)
 """Of the span of due times: when the consumers stop."""
 
 
 @pytest.mark.proof
-def test_a_delayed_topic_in_real_time(stage: Stage, topic: str, evidence: Evidence) -> None:
+@pytest.mark.parametrize("stage", [*FORMATS, IN_BUCKETS], indirect=True)
+def test_a_delayed_topic_in_real_time(
+    stage: Stage, topic: str, evidence: Evidence, request: pytest.FixtureRequest
+) -> None:
     """The broker holds and delivers, consumers acknowledge what they get until some moment, and it is unloaded."""
     profile = profile_of(stage.admin)
     plan = Plan(due_topic=topic, subscriptions=("s",), scheme=Native(), partitions=1)
@@ -233,16 +242,19 @@ def test_a_delayed_topic_in_real_time(stage: Stage, topic: str, evidence: Eviden
         listener.begin(due_ms, simulation.moments[moment].at_ms)
     states = [listener.settled(stage.admin) for listener in listeners]
 
+    whole = inspect_gaps(stage.admin, topics_of(stage.admin, [topic]).topics, profile)
+    look = {one.subscription: one for one in whole.subscriptions}
     stage.admin.topics.unload(name)
     is_due = due_ms <= now_ms()
     received = [received_again(stage.client, stage.admin, state, is_due) for state in states]
 
     for state, again, moment in zip(states, received, moments, strict=True):
         assert again == redelivered_exactly(state.acknowledged, LEDGER_ENTRIES, profile, stage.ack_format)
+        assert (look[state.subscription].gap_count, look[state.subscription].again_entries) == (state.ranges, again)
         assert again > 1_000
         assert predicted[moment] == within(again)
     evidence(
-        f"what an unload brings again, played in real time: {stage.ack_format}",
+        f"what an unload brings again, played in real time: {request.node.callspec.params['stage']}",
         {
             "timers": BURST,
             "again": " / ".join(f"{again:,}" for again in received),

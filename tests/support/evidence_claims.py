@@ -69,6 +69,9 @@ after {said after (s)} s
 the broker killed
 chaos/test_broker_killed.py: Broker killed
 <killed>, <copies>
+a broker with buckets, quotas and retention
+chaos/test_brokers_as_set.py: Broker set as in production killed, topics unloaded; all schemes
+<killed>; handled twice {handled twice}
 two consumers killed, their relays with them
 chaos/test_consumer_killed.py: Consumers killed with their relays
 <killed>; handled twice {handled twice}, after acknowledgement {repeated though settled}

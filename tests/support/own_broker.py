@@ -10,6 +10,16 @@ import pytest
 
 from timewheel.testing import BrokerUnavailable, LocalPulsar
 
+BUCKETS = {
+    "delayedDeliveryTrackerFactoryClassName": "org.apache.pulsar.broker.delayed.BucketDelayedDeliveryTrackerFactory",
+    "delayedDeliveryMinIndexCountPerBucket": "20",
+    "delayedDeliveryMaxIndexesPerBucketSnapshotSegment": "10",
+    "delayedDeliveryMaxTimeStepPerBucketSnapshotSegmentSeconds": "2",
+    "managedLedgerMaxEntriesPerLedger": "30",  # a bucket is stored when the next ledger begins
+    "managedLedgerMinLedgerRolloverTimeMinutes": "0",
+}
+"""A broker whose bucket tracker stores and loads small buckets all the time."""
+
 
 @contextmanager
 def own_broker(
