@@ -7,19 +7,15 @@ import subprocess
 import time
 from collections.abc import Callable
 from dataclasses import replace
-from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pulsar
 import pytest
 
-from tests.broker.conftest import Connect
-from tests.broker.due_topic import SUBSCRIPTION, now_ms
+from tests.broker.due_topic import now_ms
 from tests.broker.relay_service import RelayProcess
 from tests.broker.relay_stage import Stage, plan_of
-from tests.broker.test_cancel import plan_on
 from tests.broker.test_shadow_look import plan_for
 from tests.support.command_line import timewheel, well
 from tests.support.secured import Secured
@@ -32,16 +28,13 @@ from timewheel.broker.protocol.dialing import Dialer
 from timewheel.broker.protocol.errors import BrokerLost, BrokerRefused
 from timewheel.broker.protocol.session import Authentication
 from timewheel.cli.connecting import Access
-from timewheel.consumers import DelayedConsumer
 from timewheel.core.connection import DEFAULTS, Connection, Secret
 from timewheel.core.errors import AdminDenied, AdminUnreachable
-from timewheel.core.names import Names
 from timewheel.core.plan import Native, Plan, Tiered
 from timewheel.core.planfile import save_plan
-from timewheel.errors import CancelFailed, NothingToSample
+from timewheel.errors import NothingToSample
 from timewheel.hooks import Event
 from timewheel.inspect.profile import profile_of
-from timewheel.producers import DelayedProducer
 from timewheel.provision.provisioning import ensure
 from timewheel.testing import eventually
 from timewheel.watch import check
@@ -249,25 +242,6 @@ def test_a_shadow_names_what_a_role_may_not_see(secured: Secured, tmp_path: Path
         done = shadow("ops", look)
         assert done.returncode == (3 if look == "status" else 0), done.stderr + done.stdout
     assert "no mover" in shadow("ops", "status").stdout
-
-
-def test_a_role_that_may_not_use_the_log_of_cancellations_is_told_so(connect: Connect, secured: Secured) -> None:
-    plan = plan_on("persistent://orders/shop/reminders", partitions=1)
-    with admin_of(secured, "admin") as admin:
-        admin.tenants.create("orders", admin_roles=["ops"])
-        ensure(admin, plan, now_ms=0, create_namespaces=True)
-    for name in (plan.due_topic, Names(plan).retry(SUBSCRIPTION), Names(plan).parked(SUBSCRIPTION)):
-        url = f"{secured.broker.admin_url}/admin/v2/{name.replace('://', '/')}/permissions/shop"
-        rights, headers = ["produce", "consume"], {"Authorization": f"Bearer {token_for('admin')}"}
-        granted = httpx.post(url, json=rights, headers=headers)
-        assert granted.is_success, granted.text
-    client: Any = connect(secured.broker, authentication=pulsar.AuthenticationToken(token_for("shop")))
-    with DelayedProducer(client, plan) as producer:
-        timer = producer.send(b"x", deliver_after=timedelta(seconds=6), timer_id="t")
-        with pytest.raises(CancelFailed, match=r"tw\.cancellations.*uthoriz"):
-            producer.cancel(timer)
-    with pytest.raises(pulsar.AuthorizationError):
-        DelayedConsumer(client, plan, SUBSCRIPTION, relay=False).start()
 
 
 @pytest.mark.short

@@ -22,7 +22,7 @@ from timewheel.core.plan import Plan
 from timewheel.core.plurals import counted
 from timewheel.core.rng import Random, system_random
 from timewheel.core.routing import Router
-from timewheel.core.topology import FormerTopic, HoldingTopic, Topology, entrances_of, topology
+from timewheel.core.topology import FormerTopic, HoldingTopic, TopicSpec, Topology, entrances_of, topology
 from timewheel.hooks import Hook
 from timewheel.relay.compactor import CancellationCompactor
 from timewheel.relay.driver.former_topic_drainer import FormerTopicDrainer
@@ -344,10 +344,11 @@ class Relay:
         return self._clock.monotonic_ms() - self._stuck_ms
 
     def _counts_of(self, wanted: Topology) -> dict[str, int]:
-        """Return the number of partitions of every topic."""
-        counts = {spec.name: self._partition_count(spec.name, spec.partitions) for spec in wanted.topics}
+        """Return the number of partitions of every topic that relays use."""
+        topics = _used(wanted)
+        counts = {spec.name: self._partition_count(spec.name, spec.partitions) for spec in topics}
         most = max(counts[topic.name] for topic in wanted.holding)
-        for spec in wanted.topics:
+        for spec in topics:
             if spec.takes_hops and spec.partitions and counts[spec.name] < most:
                 # A hop keeps the partition's index, so that a key stays on its partition.
                 raise _too_few(spec.name, counts[spec.name], most)
@@ -365,7 +366,7 @@ class Relay:
 
     def _partitions_of_former(self, topic: HoldingTopic) -> list[Partition]:
         count = self._partition_count(topic.name, 1)
-        for spec in topology(self.plan, self._clock.now_ms(), drains=True).topics:
+        for spec in _used(topology(self.plan, self._clock.now_ms(), drains=True)):
             # A hop keeps the partition's index.
             self._partition_count(spec.name, count if spec.takes_hops else spec.partitions)
         return self._partitions_of(topic, count, is_former=True)
@@ -381,6 +382,11 @@ class Relay:
         if count < wanted:
             raise _too_few(topic, count, wanted)
         return count
+
+
+def _used(wanted: Topology) -> list[TopicSpec]:
+    """Return the topics that relays read or write, to which their role needs a right; consumers alone park."""
+    return [spec for spec in wanted.topics if spec.role != "parked"]
 
 
 def _too_few(topic: str, count: int, wanted: int) -> TopologyError:

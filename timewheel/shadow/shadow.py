@@ -144,8 +144,9 @@ class Shadow:
         # By partition: of ended sessions only the count is kept.
         self._gates: dict[int, AckBeforeRelay] = {}
         self._acked_before = 0
+        client = reaching(client)
         self._relay_by = partial(
-            Relay, reaching(client), plan, relay_id=self.relay_id, clock=self._clock, rng=self._rng, hooks=hooks,
+            Relay, client, plan, relay_id=self.relay_id, clock=self._clock, rng=self._rng, hooks=hooks,
             hop_linger_ms=hop_linger_ms, former_topics=former_topics, gate=self._gate,
         )  # fmt: skip
         self._memory_bytes = memory_bytes

@@ -87,6 +87,8 @@ class BrokerRefused(BinaryProtocolError):
         self.reason = reason
         self.is_passing = is_passing
         remedy = "look the topic up again" if is_passing else "trying again will not help by itself"
+        if name == "AuthorizationError":
+            remedy = "it takes the permission consume"
         super().__init__(f"the broker refused to {request} ({name}): {shown_text(reason)}; {remedy}")
 
 
