@@ -25,4 +25,4 @@ __all__ = [
 ]
 
 # asyncio is a quarter of this package's import time.
-__getattr__ = names_on_first_use(__name__, {"AsyncDelayedProducer": ".aio"})
+__getattr__ = names_on_first_use(__name__, {".aio": "AsyncDelayedProducer"})

@@ -100,27 +100,26 @@ __all__ = [
     "verdict",
 ]
 
-_NAMES_OF = {
-    "choice.choose": "Choice",
-    "choice.constraints": "Constraints Cost",
-    "estimating": "Estimated estimate",
-    "exact.replay": "Replay replay",
-    "exact.ranges": "Grid",
-    "exact.sends": "CachedSends keep",
-    "fleet": "Fleet plan_all",
-    "history.generate": "Bursts DAY_AND_NIGHT Delay Exponential Fixed FullHours OnTheClock Publishing "
-    "Seasons Share Uniform WORKLOADS Workload generate",
-    "history.keys": "KeyShares",
-    "history.read": "ColumnMapping read_history",
-    "job": "History Planned Prediction Traffic compare plan_for predict survey traffic_of",
-    "results.facts": "Prices verdict",
-    "results.report_page": "report_page",
-    "session": "Progress ProgressCallback local_session",
-    "summary.statistic": "Statistic",
-    "summary.survey": "Survey add_survey drop_days_before load_survey stored_days",
-}
 __getattr__ = names_on_first_use(
     __name__,
-    {name: f".{module}" for module, names in _NAMES_OF.items() for name in names.split()},
+    {
+        ".choice.choose": "Choice",
+        ".choice.constraints": "Constraints Cost",
+        ".estimating": "Estimated estimate",
+        ".exact.replay": "Replay replay",
+        ".exact.ranges": "Grid",
+        ".exact.sends": "CachedSends keep",
+        ".fleet": "Fleet plan_all",
+        ".history.generate": "Bursts DAY_AND_NIGHT Delay Exponential Fixed FullHours OnTheClock Publishing "
+        "Seasons Share Uniform WORKLOADS Workload generate",
+        ".history.keys": "KeyShares",
+        ".history.read": "ColumnMapping read_history",
+        ".job": "History Planned Prediction Traffic compare plan_for predict survey traffic_of",
+        ".results.facts": "Prices verdict",
+        ".results.report_page": "report_page",
+        ".session": "Progress ProgressCallback local_session",
+        ".summary.statistic": "Statistic",
+        ".summary.survey": "Survey add_survey drop_days_before load_survey stored_days",
+    },
     missing_extra("the planner", "planner"),
 )

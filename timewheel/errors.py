@@ -104,20 +104,19 @@ __all__ = [
 ]  # fmt: skip
 
 # Loaded on first use: catching a refused send should not load the planner, nor the planner the Pulsar client.
-_BY_ROOM = {
-    "broker.protocol": ("BinaryProtocolError", "BrokerLost", "BrokerRefused", "BrokerSilent", "BrokerTooOld",
-                        "ConsumerLost", "FrameTooLarge", "LookupFailed", "ProtocolViolation", "TooManyRequests"),
-    "consumers": ("ReceiveTimeout", "SubscribeRefused"),
-    "inspect": ("GapLogUnreadable", "LogUnreadable", "NoSuchTarget", "NotOfThisPlan", "NothingToSample", "ReplayFailed",
-                "SendTimeUnknown"),
-    "spark_planner": ("BadColumnMapping", "DaysAlreadyStored", "EmptyHistory", "HistoryUnreadable", "MaxDelayTooShort",
-                      "MissingColumn", "NoSuchTopic", "NoValidRows", "PlannerError", "SeveralTopics",
-                      "StatisticUnreadable", "TooManyTopics", "UnitUnknown", "WrongTimeUnit"),
-    "testing": ("BrokerFailed", "BrokerUnavailable"),
-}  # fmt: skip
-_MODULE_OF = {name: f"timewheel.{room}.errors" for room, names in _BY_ROOM.items() for name in names}
-_INBOX = ("BadInbox", "InboxFull", "InboxKeyTooLong", "InboxUnavailable")
-_MODULE_OF |= dict.fromkeys(_INBOX, "timewheel.consumers.inbox.protocol")
-_MODULE_OF["BrokerUnreachable"] = _MODULE_OF["RoleRefused"] = "timewheel.client.reaching"
-
-__getattr__ = names_on_first_use(__name__, _MODULE_OF)
+__getattr__ = names_on_first_use(
+    __name__,
+    {
+        "timewheel.broker.protocol.errors": "BinaryProtocolError BrokerLost BrokerRefused BrokerSilent BrokerTooOld "
+        "ConsumerLost FrameTooLarge LookupFailed ProtocolViolation TooManyRequests",
+        "timewheel.client.reaching": "BrokerUnreachable RoleRefused",
+        "timewheel.consumers.errors": "ReceiveTimeout SubscribeRefused",
+        "timewheel.consumers.inbox.protocol": "BadInbox InboxFull InboxKeyTooLong InboxUnavailable",
+        "timewheel.inspect.errors": "GapLogUnreadable LogUnreadable NoSuchTarget NotOfThisPlan NothingToSample "
+        "ReplayFailed SendTimeUnknown",
+        "timewheel.spark_planner.errors": "BadColumnMapping DaysAlreadyStored EmptyHistory HistoryUnreadable "
+        "MaxDelayTooShort MissingColumn NoSuchTopic NoValidRows PlannerError SeveralTopics StatisticUnreadable "
+        "TooManyTopics UnitUnknown WrongTimeUnit",
+        "timewheel.testing.errors": "BrokerFailed BrokerUnavailable",
+    },
+)

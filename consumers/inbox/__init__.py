@@ -39,14 +39,11 @@ __all__ = [
 __getattr__ = names_on_first_use(
     __name__,
     {
-        "MemoryInbox": ".memory",
-        "RedisInbox": ".redis",
-        "SqlInbox": ".sql",
-        "SqliteInbox": ".sqlite",
-        **dict.fromkeys(
-            ("DEFAULT_KEEP_MS", "MAX_KEY_BYTES", "Answer", "Claim", "Inbox", "Owners", "inbox_key", "kept_for_ms"),
-            ".protocol",
-        ),
+        ".memory": "MemoryInbox",
+        ".protocol": "DEFAULT_KEEP_MS MAX_KEY_BYTES Answer Claim Inbox Owners inbox_key kept_for_ms",
+        ".redis": "RedisInbox",
+        ".sql": "SqlInbox",
+        ".sqlite": "SqliteInbox",
     },
     missing_extra("RedisInbox", "redis"),
 )

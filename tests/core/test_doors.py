@@ -33,19 +33,19 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def test_a_name_is_loaded_once_and_stays() -> None:
-    load = names_on_first_use(PACKAGE, {"loaded": ".heavy"})
+    load = names_on_first_use(PACKAGE, {".heavy": "loaded"})
     assert f"{PACKAGE}.heavy" not in sys.modules
     found = load("loaded")
     assert sys.modules[PACKAGE].__dict__["loaded"] is found, "Python does not ask again"
 
 
 def test_a_whole_name_leads_out_of_the_package() -> None:
-    assert names_on_first_use(PACKAGE, {"Plan": "timewheel.core.plan"})("Plan").__name__ == "Plan"  # type: ignore[attr-defined]
+    assert names_on_first_use(PACKAGE, {"timewheel.core.plan": "Plan"})("Plan").__name__ == "Plan"  # type: ignore[attr-defined]
 
 
 def test_what_is_not_listed_is_no_attribute() -> None:
     with pytest.raises(AttributeError, match=f"module '{PACKAGE}' has no attribute 'other'"):
-        names_on_first_use(PACKAGE, {"loaded": ".heavy"})("other")
+        names_on_first_use(PACKAGE, {".heavy": "loaded"})("other")
 
 
 def test_a_missing_library_is_told_by_its_top_level_name() -> None:
@@ -56,7 +56,7 @@ def test_a_missing_library_is_told_by_its_top_level_name() -> None:
         return Missing()
 
     with pytest.raises(Missing) as raised:
-        names_on_first_use(PACKAGE, {"x": ".extra"}, missing)("x")
+        names_on_first_use(PACKAGE, {".extra": "x"}, missing)("x")
     assert asked == ["a_library_that_nobody_has"]
     assert isinstance(raised.value.__cause__, ModuleNotFoundError)
 
@@ -64,4 +64,4 @@ def test_a_missing_library_is_told_by_its_top_level_name() -> None:
 @pytest.mark.parametrize("module", [".extra", ".ours"])
 def test_what_no_extra_would_mend_stays_pythons_own_error(module: str) -> None:
     with pytest.raises(ModuleNotFoundError):
-        names_on_first_use(PACKAGE, {"x": module})("x")
+        names_on_first_use(PACKAGE, {module: "x"})("x")

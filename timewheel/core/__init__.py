@@ -50,6 +50,4 @@ __all__ = [
 ]
 
 # Loaded on first use: a plan made in code should not load pydantic, which only reads plan files.
-_OF_PLANFILE = ("dump_plan", "load_plan", "parse_plan", "save_plan")
-
-__getattr__ = names_on_first_use(__name__, dict.fromkeys(_OF_PLANFILE, ".planfile"))
+__getattr__ = names_on_first_use(__name__, {".planfile": "dump_plan load_plan parse_plan save_plan"})

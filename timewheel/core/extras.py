@@ -93,12 +93,13 @@ def _modules_of(extras: Iterable[str]) -> Mapping[str, str]:
 
 
 def names_on_first_use(
-    package: str, module_of: Mapping[str, str], missing: Callable[[str], Exception | None] = lambda _: None
+    package: str, names_of: Mapping[str, str], missing: Callable[[str], Exception | None] = lambda _: None
 ) -> Callable[[str], object]:
-    """Return a ``__getattr__`` for a package whose names are loaded on first use. ``module_of`` has each name's module,
-    relative to the package or absolute; ``missing`` builds the error for a library that is not installed, by its
-    top-level name (None: Python's own error is raised).
+    """Return a ``__getattr__`` for a package whose names are loaded on first use. ``names_of`` has the names of each
+    module, which is relative to the package or absolute; ``missing`` builds the error for a library that is not
+    installed, by its top-level name (None: Python's own error is raised).
     """
+    module_of = {name: module for module, names in names_of.items() for name in names.split()}
 
     def load(name: str) -> object:
         if name not in module_of:

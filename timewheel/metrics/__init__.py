@@ -22,12 +22,6 @@ __all__ = ["CATALOGUE", "Exporter", "Metric", "Metrics", "metrics_page"]
 
 __getattr__ = names_on_first_use(
     __name__,
-    {
-        "CATALOGUE": ".catalogue",
-        "Exporter": ".exporting",
-        "Metric": ".catalogue",
-        "Metrics": ".collecting",
-        "metrics_page": ".collecting",
-    },
+    {".catalogue": "CATALOGUE Metric", ".collecting": "Metrics metrics_page", ".exporting": "Exporter"},
     missing_extra("a page of metrics", "metrics"),
 )

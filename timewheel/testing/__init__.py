@@ -35,10 +35,9 @@ __all__ = [
 __getattr__ = names_on_first_use(
     __name__,
     {
-        "Broker": ".service",
-        "LocalCluster": ".local_cluster",
-        "LocalPulsar": ".local_pulsar",
-        "PulsarContainer": ".container",
-        "pulsar_service": ".service",
+        ".container": "PulsarContainer",
+        ".local_cluster": "LocalCluster",
+        ".local_pulsar": "LocalPulsar",
+        ".service": "Broker pulsar_service",
     },
 )

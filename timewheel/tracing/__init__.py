@@ -21,6 +21,6 @@ __all__ = ["AsyncTracedProducer", "TracedProducer", "traced_handler"]
 
 __getattr__ = names_on_first_use(
     __name__,
-    {"AsyncTracedProducer": ".producers", "TracedProducer": ".producers", "traced_handler": ".handlers"},
+    {".producers": "AsyncTracedProducer TracedProducer", ".handlers": "traced_handler"},
     missing_extra("tracing", "otel"),
 )

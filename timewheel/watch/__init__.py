@@ -36,17 +36,15 @@ __all__ = [
     "read_checks",
 ]
 
-_NAMES_OF = {
-    "change": ("Change", "change_for"),
-    "checking": ("Checked", "Finding", "Level", "check"),
-    "log": ("CheckLine", "append_check", "read_checks"),
-    "outlook": ("Growth",),
-    "sends": ("Drift", "Sends"),
-    "text": ("checked_facts",),
-    "comparison": ("GapComparison",),
-}
 __getattr__ = names_on_first_use(
     __name__,
-    {name: f".{module}" for module, names in _NAMES_OF.items() for name in names},
+    {
+        ".change": "Change change_for",
+        ".checking": "Checked Finding Level check",
+        ".comparison": "GapComparison",
+        ".outlook": "CheckLine Growth append_check read_checks",
+        ".sends": "Drift Sends",
+        ".text": "checked_facts",
+    },
     missing_extra("a check of a plan", "planner"),
 )
