@@ -655,8 +655,7 @@ class ShadowInspectionFails(Event):
 
 @_event(
     "warning",
-    "Write the number into the plan, run `timewheel topics ensure PLAN --grow`, and let shadows and relays read the "
-    "plan again (SIGHUP, or wait a second).",
+    "Write the number into the plan, and run `timewheel topics ensure PLAN --grow`.",
 )
 class ShadowMissesPartitions(Event):
     """The due topic has more partitions than its plan: from those nothing is moved, and they gather gaps."""
@@ -698,7 +697,7 @@ class ShadowCaughtUp(Event):
     moved: int
 
 
-@_event("warning", "Nothing, if they are few: the broker delivers them. If they are many, change how they are sent.")
+@_event("warning", "If they are many, change how they are sent.")
 class ShadowStaysNative(Event):
     """Timers far from due stay in the due topic, since they cannot be moved as they are. Once for each reason, with the
     place of the first.
