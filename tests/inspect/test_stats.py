@@ -53,6 +53,18 @@ def test_a_closed_last_ledger_is_left_as_it_is() -> None:
     assert read_internal_stats(stored).ledgers[0].entries == 5_000
 
 
+@pytest.mark.parametrize(("failed_after_ms", "is_failing"), [(None, False), (-1, False), (1, True)])
+def test_a_ledger_that_could_not_be_made_counts_until_one_is_made(
+    failed_after_ms: int | None, is_failing: bool
+) -> None:
+    def text(ms: int) -> str:
+        return f"2026-11-27T09:18:39.{ms:03}Z"
+
+    failed = {} if failed_after_ms is None else {"lastLedgerCreationFailureTimestamp": text(500 + failed_after_ms)}
+    stats = read_internal_stats(internal_json(lastLedgerCreatedTimestamp=text(500), **failed))
+    assert (stats.no_ledger_since_ms is not None) is is_failing
+
+
 def test_clients_that_were_not_asked_for_are_unknown_not_absent() -> None:
     stored = {"publishers": [], "subscriptions": {"s": {"type": "Shared", "consumers": []}}}
     without = read_topic_stats(stored, clients=False)

@@ -77,6 +77,8 @@ class InternalStats:
     cursors: Mapping[str, CursorStats]
     # time when the last ledger was created, UTC milliseconds, by the broker's clock; None: unknown
     ledger_since_ms: int | None = None
+    # time when the broker last failed to create a ledger, by its clock; None: it has created one since, or always has
+    no_ledger_since_ms: int | None = None
 
     @property
     def newest_ledger(self) -> int:
@@ -103,6 +105,8 @@ def read_internal_stats(stored: Mapping[str, Any]) -> InternalStats:
             size_bytes=stored.get("currentLedgerSize", 0),
             offloaded=False,
         )
+    since_ms = _read_ms(stored.get("lastLedgerCreatedTimestamp"))
+    failed_ms = _read_ms(stored.get("lastLedgerCreationFailureTimestamp"))
     return InternalStats(
         entries=stored["numberOfEntries"],
         entries_added=stored["entriesAddedCounter"],
@@ -111,7 +115,8 @@ def read_internal_stats(stored: Mapping[str, Any]) -> InternalStats:
         state=stored["state"],
         ledgers=tuple(ledgers),
         cursors={subscription_of(name): _cursor(cursor) for name, cursor in stored.get("cursors", {}).items()},
-        ledger_since_ms=_read_ms(stored.get("lastLedgerCreatedTimestamp")),
+        ledger_since_ms=since_ms,
+        no_ledger_since_ms=failed_ms if (failed_ms or 0) > (since_ms or 0) else None,
     )
 
 

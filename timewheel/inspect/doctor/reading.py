@@ -29,6 +29,7 @@ from timewheel.broker.admin.stats import DEDUPLICATION as DEDUPLICATION_CURSOR
 from timewheel.broker.admin.stats import InternalStats, TopicStats
 from timewheel.client.positions import EntryPosition
 from timewheel.core.broker_profile import BrokerProfile
+from timewheel.core.durations import format_duration
 from timewheel.core.errors import AdminDenied, AdminError, AdminMissing
 from timewheel.core.ids import place_id
 from timewheel.core.names import JOURNAL_SUBSCRIPTION, RELAY_SUBSCRIPTION, Names, namespace_of, partition_of, parts_of
@@ -60,6 +61,8 @@ READ: Final[tuple[Policy[Any], ...]] = (
     MAX_UNACKED_PER_SUBSCRIPTION,
     PERSISTENCE,
 )
+LATELY_MS = 60_000
+"""After a failed write the broker tries again at the next write, at the earliest 10 s later: younger failures last."""
 SWITCHED_OFF = 405
 """Method Not Allowed: the broker's answer if topic policies are disabled."""
 
@@ -141,7 +144,11 @@ class TopicReader:
             internal = self._internal(name)
             if internal is not None:
                 cursor = internal.cursors.get(DEDUPLICATION_CURSOR)
-                part = replace(part, producer_names=None if cursor is None else cursor.property_count)
+                part = replace(
+                    part,
+                    producer_names=None if cursor is None else cursor.property_count,
+                    no_ledger_since_ms=internal.no_ledger_since_ms,
+                )
                 if waits and step is not None:
                     part = replace(part, head=self._head(name, internal, step))
                 if topic.spec is not None and topic.spec.role == "journal":
@@ -333,9 +340,11 @@ class _Look:
         profile = profile_by(self._settings, self._version)
         inspect = self._gaps(seen, profile)
         seen = [read for _, read in each(reader.again, seen, CALLS_AT_ONCE)]
-        bookies, brokers, ailment, dynamic = None, None, None, frozenset[str]()
+        bookies, brokers, dynamic = None, None, frozenset[str]()
+        ailment = self._failed_write(seen)
         if self._settings is not None:
-            ailment = self._asking.ask(Source.BROKERS, BROKER, self._admin.brokers.ailment)
+            if not ailment:
+                ailment = self._asking.ask(Source.BROKERS, BROKER, self._admin.brokers.ailment) or ""
             brokers = self._asking.ask(Source.BROKERS, BROKER, self._admin.brokers.active)
             bookies = self._asking.ask(Source.BOOKIES, BROKER, self._admin.bookies)
             dynamic = self._asking.ask(Source.SETTINGS, BROKER, self._admin.brokers.dynamic_settings) or dynamic
@@ -348,7 +357,7 @@ class _Look:
             dynamic=dynamic,
             bookies=None if bookies is None else len(bookies),
             brokers=None if brokers is None else len(brokers),
-            ailment=ailment or "",
+            ailment=ailment,
             time=self._asking.ask(Source.TIME, BROKER, self._admin.brokers.time),
             namespaces=self._namespaces,
             topics=tuple(seen),
@@ -358,6 +367,16 @@ class _Look:
             has_topic_policies=reader.has_topic_policies,
             unread=(*self._asking.unread, *self._denied_settings()),
         )
+
+    def _failed_write(self, topics: Iterable[SeenTopic]) -> str:
+        """Return the plan's latest write that failed, if it was a moment ago: no question for the broker's own health
+        is needed then, which takes 10 s.
+        """
+        failed_ms, name = max(
+            ((part.no_ledger_since_ms or 0, part.name) for topic in topics for part in topic.parts), default=(0, "")
+        )
+        ago_ms = max(self._admin.clock.now_ms() - failed_ms, 0)
+        return f"no new ledger for {name} {format_duration(ago_ms // 1000 * 1000)} ago" if ago_ms < LATELY_MS else ""
 
     def _denied_settings(self) -> tuple[Unread, ...]:
         if self._settings is not None:

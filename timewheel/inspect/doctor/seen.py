@@ -97,6 +97,9 @@ class Part:
     # journal only: time of storage of the oldest copy, UTC milliseconds; None if the journal is empty or could not be
     # read
     journal_since_ms: int | None = None
+    # time when the broker last failed to create a ledger, UTC milliseconds; None if the newest attempt succeeded, or if
+    # not read
+    no_ledger_since_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -165,7 +168,7 @@ class Seen:
         dynamic: Names of the settings that can be changed without a restart.
         bookies: Number of registered bookies, with those that are away; None if unknown.
         brokers: Number of running brokers; None if unknown.
-        ailment: Why the asked broker cannot store and read a message of its own; empty if it can, or if unknown.
+        ailment: Why a broker cannot store a message; empty if it can, or if unknown.
         time: The broker's clock; None if unknown.
         namespaces: Policies by namespace; None for a missing namespace.
         topics: Topics in the plan's order.

@@ -123,7 +123,7 @@ def _command(topic: SeenTopic, found: InForce[Persistence], value: Persistence) 
 @check(SICK_BROKER, needs={Source.BROKERS}, of_any_topic=True)
 def _health(seen: Seen) -> Iterator[Finding]:
     if seen.ailment:
-        read = f"its check of its own health failed: {seen.ailment}"
+        read = f"it cannot store a message: {seen.ailment}"
         if seen.bookies is not None:
             read += f"; {counted(seen.bookies, 'bookie is', 'bookies are')} registered, with those that are away"
         yield SICK_BROKER.at("the broker", read=read, cure="bookkeeper shell listbookies -rw; start those that lack")
