@@ -692,7 +692,10 @@ def _base_of(admin_url: str) -> str:
 def _owner_unreachable(
     endpoint: str, base: str, url: httpx.URL, error: httpx.TransportError, *, sent: bool
 ) -> OwnerUnreachable:
-    remedy = f"{base} redirected there: does this host reach the web address that this broker advertises?"
+    remedy = (
+        f"{base} redirected there: if this broker has died, try again when its session has timed out (30 s by default) "
+        "and another has its topics; else: does this host reach the web address that it advertises?"
+    )
     return OwnerUnreachable(endpoint, f"{_failure(url, sent=sent)}: {_words_of(error)}; {remedy}", sent=sent)
 
 
