@@ -274,6 +274,22 @@ def test_a_host_that_gives_no_answer_is_passed_over_in_time_and_asked_last_from_
     assert clock.monotonic_ms() - began_ms == waited_ms
 
 
+@pytest.mark.parametrize(
+    ("host", "responds", "waited_ms"),
+    [("second:2", True, 0), ("frozen:8", False, HOST_MS), ("unreachable:7", False, HOST_MS), ("dead:6", True, 0)],
+)
+def test_a_host_that_hangs_is_known_in_time_and_a_dead_one_is_none_of_them(
+    host: str, responds: bool, waited_ms: int
+) -> None:
+    clock = ManualClock()
+    played = {"second:2": {}, "frozen:8": {"CONNECT": silent}, "unreachable:7": UNREACHABLE}
+    brokers = PlayedBrokers(clock, played)
+    began_ms = clock.monotonic_ms()
+    assert Dialer(f"pulsar://{host}", clock=clock, open_transport=brokers.open).responds() is responds
+    assert clock.monotonic_ms() - began_ms == waited_ms
+    assert all(one.is_closed for one in brokers.opened)
+
+
 def test_the_host_behind_one_that_hangs_later_is_the_next() -> None:
     dialer, brokers, _ = front_and_others({"CONNECT": silent})
     dialer.reach(TOPIC)

@@ -98,7 +98,7 @@ class PlayedBrokers:
         answers = self.answers[str(address)]
         if answers is None:
             self._clock.advance(timeout_ms)
-            raise BrokerLost(address, "it did not answer in time")
+            raise BrokerLost(address, "it did not answer in time") from TimeoutError()
         self.opened.append(PlayedTransport(address, self._clock, answers))
         return self.opened[-1]
 

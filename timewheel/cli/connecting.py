@@ -329,13 +329,18 @@ class Access:
     def client(
         self, topic: str, *, url: str | None = None, operation_timeout_seconds: int = OPERATION_TIMEOUT_S
     ) -> Iterator[Any]:
-        """Open a `pulsar.Client`, and close it at the end; its log goes to the standard logger ``pulsar``."""
+        """Open a `pulsar.Client`, and close it at the end; its log goes to the standard logger ``pulsar``.
+
+        Without a URL of the caller, for a command that ends soon, it leaves out hosts that hang.
+        """
         import pulsar
 
         from timewheel.client.reaching import BrokerUnreachable, ReachingClient
 
+        asked = url
         url = url or self.service_url_of(topic)
         hint = self._service_hint(url)
+        asked = asked or self._responding(url)
 
         def explain(call: str, topic: str, error: Exception) -> BrokerUnreachable:
             tried = f" within {operation_timeout_seconds} s" if isinstance(error, pulsar.Timeout) else ""
@@ -345,7 +350,7 @@ class Access:
         with client_log() as log:
             options = {**self.client_options(), "operation_timeout_seconds": operation_timeout_seconds}
             try:
-                client = pulsar.Client(url, logger=log, **options)
+                client = pulsar.Client(asked, logger=log, **options)
             except ValueError as error:
                 raise BadConnection(self._named("service_url"), f"pulsar-client rejects it: {error}") from error
             try:
@@ -356,6 +361,19 @@ class Access:
                 raise TimewheelError(f"{url}: {error}") from error
             finally:
                 client.close()
+
+    def _responding(self, url: str) -> str:
+        """Return a service URL without the hosts that hang, unless all do: the client asks its hosts in turn, and a
+        lookup at such a host fails after 10 s (broker-facts: pauses-that-double).
+        """
+        from timewheel.core.connection import urls_of
+        from timewheel.inspect.reader import each
+
+        hosts = urls_of(url)
+        if len(hosts) == 1:
+            return url
+        found = [host for host, responds in each(lambda host: self.dialer(host).responds(), hosts) if responds]
+        return ",".join([*found[:1], *(host.partition("://")[2] for host in found[1:])]) or url
 
     def dialer(self, service_url: str | None = None, **options: Any) -> Dialer:
         """What connects by the brokers' own protocol."""

@@ -137,6 +137,14 @@ class Dialer:
         self._request_ms = request_ms
         self._open_transport = open_transport or self._open_socket
 
+    def responds(self) -> bool:
+        """Return whether the first host answers a connection at all within `HOST_MS`, be it with a refusal."""
+        try:
+            self._connect(self._hosts[0], HOST_MS).close()
+        except BinaryProtocolError as error:
+            return not isinstance(error, BrokerSilent) and not isinstance(error.__cause__, TimeoutError)
+        return True
+
     def reach(self, topic: str, *, keep_payload: bool = False) -> Session:
         """Open a session with the broker that serves a topic; the caller closes it.
 
