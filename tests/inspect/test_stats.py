@@ -60,10 +60,10 @@ def test_a_ledger_that_could_not_be_made_counts_until_one_is_made(
     def text(ms: int) -> str:
         return f"2026-11-27T09:18:39.{ms:03}Z"
 
-    failed: dict[str, Any] = (
-        {} if failed_after_ms is None else {"lastLedgerCreationFailureTimestamp": text(500 + failed_after_ms)}
-    )
-    stats = read_internal_stats(internal_json(lastLedgerCreatedTimestamp=text(500), **failed))
+    times = {"lastLedgerCreatedTimestamp": text(500)}
+    if failed_after_ms is not None:
+        times["lastLedgerCreationFailureTimestamp"] = text(500 + failed_after_ms)
+    stats = read_internal_stats({**internal_json(), **times})
     assert (stats.no_ledger_since_ms is not None) is is_failing
 
 
