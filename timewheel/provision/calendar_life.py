@@ -39,9 +39,6 @@ from timewheel.hooks import Hook
 from timewheel.provision.former_topics import FIRST_RECONNECT_MS, RECONNECT_MS, delete_once_left
 from timewheel.provision.provisioning import Report, ensure
 
-MAX_TRANSITIONS = 4
-"""A topic passes at most two stages in a roll; if the broker reports otherwise, the next roll tries again."""
-
 LOOK_AGAIN_MS = SECOND_MS
 """Wait before a partition without its topic is reported as an orphan."""
 
@@ -110,7 +107,7 @@ class RetiredTopic:
     stage: Stage
     backlog: Mapping[str, int]
     note: str = ""
-    is_stuck: bool = False  # for an hour, or until somebody acts
+    is_stuck: bool = False  # it stays for an hour already, or until somebody acts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -158,34 +155,27 @@ def roll(admin: AdminClient, plan: Plan, now_ms: int, *, dry_run: bool = False) 
 
 def _retire(admin: AdminClient, plan: Plan, interval: CalendarTopic, now_ms: int, *, dry_run: bool) -> RetiredTopic:
     """Advance a passed topic as far as is safe; a topic that cannot be read or changed now does not stop the others."""
-    topic, stage, backlog, note = interval.name, Stage.PASSED, dict[str, int](), ""
+    topic, stage, backlog = interval.name, Stage.PASSED, dict[str, int]()
     pause_ms = RECONNECT_MS
     try:
-        for _ in range(MAX_TRANSITIONS):
+        state = _life_state(admin, interval)
+        stage = stage_of(state, plan.subscriptions, now_ms, grace_ms(plan))
+        if stage is Stage.PASSED and not dry_run:
+            # A short pause where nobody was connected: a consumer whose visit begins in it meets the end of the topic.
+            pause_ms = RECONNECT_MS if state.producers else FIRST_RECONNECT_MS
+            admin.topics.terminate(topic)
             state = _life_state(admin, interval)
-            stage, backlog = stage_of(state, plan.subscriptions, now_ms, grace_ms(plan)), dict(state.backlog)
-            note = _why_it_stays(stage, state, plan)
-            if dry_run or stage not in {Stage.PASSED, Stage.DRAINED}:
-                break
-            if stage is Stage.PASSED:
-                admin.topics.terminate(topic)
-                note = "the broker does not keep it terminated"
-                if not state.producers:
-                    # A short pause: a consumer whose visit begins in it finds the end of the topic.
-                    pause_ms = FIRST_RECONNECT_MS
-            elif delete_once_left(admin, [topic], pause_ms=pause_ms):
-                return RetiredTopic(topic=topic, stage=Stage.DELETED, backlog={})
-            else:
-                note = "clients are still connected: it is deleted once they have left"
-                break
+            stage = stage_of(state, plan.subscriptions, now_ms, grace_ms(plan))
+        if stage is Stage.DRAINED and not dry_run and delete_once_left(admin, [topic], pause_ms=pause_ms):
+            return RetiredTopic(topic=topic, stage=Stage.DELETED, backlog={})
+        backlog, note = dict(state.backlog), _why_it_stays(stage, state, plan)
     except AdminMissing:
         return RetiredTopic(topic=topic, stage=Stage.DELETED, backlog={}, note="another process removed it")
     except (AdminDenied, AdminUnreachable):
         raise
     except AdminError as error:
         note = f"{error}; tried again at the next roll"
-    waits_for_ms = now_ms - interval.end_ms - grace_ms(plan)
-    is_stuck = bool(note) and (stage is Stage.STRANDED or waits_for_ms >= STUCK_AFTER_MS)
+    is_stuck = stage is Stage.STRANDED or now_ms >= interval.end_ms + grace_ms(plan) + STUCK_AFTER_MS
     return RetiredTopic(topic=topic, stage=stage, backlog=backlog, note=note, is_stuck=is_stuck)
 
 
@@ -193,15 +183,15 @@ def _why_it_stays(stage: Stage, state: LifeState, plan: Plan) -> str:
     match stage:
         case Stage.DRAINING:
             unhandled = ", ".join(name for name, count in state.backlog.items() if count)
-            return f"unhandled timers: a consumer of {unhandled} must run"
+            return f"it has unhandled timers: a consumer of {unhandled} must run"
         case Stage.STRANDED:
             lacking = ", ".join(sorted(set(plan.subscriptions) - state.complete))
             entries = counted(state.entries, "entry was", "entries were")
             return f"{entries} never acknowledged for {lacking}: create it, or delete by hand"
         case Stage.IN_USE:
-            return f"consumers of {', '.join(sorted(state.consumed))} are connected: it is ended once they have left"
+            return f"it is ended once no consumer is connected: {', '.join(sorted(state.consumed))} has some"
         case _:
-            return ""
+            return "it is ended and deleted once no client is connected"
 
 
 def _life_state(admin: AdminClient, interval: CalendarTopic) -> LifeState:
