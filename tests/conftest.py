@@ -97,7 +97,12 @@ LANES = {
         "mortal",
     ),
     **dict.fromkeys(
-        ("tests/broker/test_roles.py", "tests/broker/test_least_rights.py", "tests/broker/test_connection.py"),
+        (
+            "tests/broker/test_connection.py",
+            "tests/broker/test_least_rights.py",
+            "tests/broker/test_proxy.py",
+            "tests/broker/test_roles.py",
+        ),
         "secured",
     ),
     **dict.fromkeys(("tests/broker/test_local_pulsar.py", "tests/broker/test_profile.py"), "tuned"),

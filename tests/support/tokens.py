@@ -32,6 +32,7 @@ SECURED_SETTINGS = {
     # a token, the broker allows or denies its requests by the token's role alone.
     "anonymousUserRole": "nobody",
     "superUserRoles": "admin,nobody",
+    "proxyRoles": "proxy",
     "brokerClientAuthenticationPlugin": "org.apache.pulsar.client.impl.auth.AuthenticationToken",
     "brokerClientAuthenticationParameters": f"token:{token_for('admin')}",
 }
