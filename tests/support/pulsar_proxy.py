@@ -30,16 +30,16 @@ JARS = (
     "org.eclipse.jetty:jetty-proxy:9.4.57.v20241219",
     "com.github.seancfoley:ipaddress:5.5.0",
 )
+SHARED = ("authenticationEnabled", "authenticationProviders", "tokenSecretKey", "brokerClientAuthenticationPlugin")
 FETCH_TIMEOUT_S = 300
 START_TIMEOUT_S = 180.0
 
 
 class Proxy(NamedTuple):
-    """The addresses of a running proxy, and its log."""
+    """The addresses of a running proxy."""
 
     service_url: str
     admin_url: str
-    log: Path
 
 
 @contextmanager
@@ -55,8 +55,7 @@ def pulsar_proxy(folder: Path, identity: Identity, behind: Mapping[str, str]) ->
         "webServicePortTls": str(web_port),
         "tlsCertificateFilePath": identity.certificate_path,
         "tlsKeyFilePath": identity.key_path,
-        **{name: SECURED_SETTINGS[name] for name in ("authenticationEnabled", "authenticationProviders")},
-        **{name: SECURED_SETTINGS[name] for name in ("tokenSecretKey", "brokerClientAuthenticationPlugin")},
+        **{name: SECURED_SETTINGS[name] for name in SHARED},
         "brokerClientAuthenticationParameters": f"token:{token_for(ROLE)}",
         "brokerProxyAllowedTargetPorts": "*",
         **behind,
@@ -74,15 +73,11 @@ def pulsar_proxy(folder: Path, identity: Identity, behind: Mapping[str, str]) ->
         def listens() -> bool:
             if process.pid is None:
                 raise BrokerFailed(f"the proxy {exit_words(process.exit_code)}:\n{process.log_tail()}")
-            return all(_listens(each) for each in (port, web_port))
+            with socket.socket() as one, socket.socket() as other:
+                return not (one.connect_ex((LOOPBACK, port)) or other.connect_ex((LOOPBACK, web_port)))
 
         eventually(listens, START_TIMEOUT_S)
-        yield Proxy(f"pulsar+ssl://{LOOPBACK}:{port}", f"https://{LOOPBACK}:{web_port}", process.log)
-
-
-def _listens(port: int) -> bool:
-    with socket.socket() as probe:
-        return probe.connect_ex((LOOPBACK, port)) == 0
+        yield Proxy(f"pulsar+ssl://{LOOPBACK}:{port}", f"https://{LOOPBACK}:{web_port}")
 
 
 def _jars() -> Path:
