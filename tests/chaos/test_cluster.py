@@ -271,10 +271,12 @@ def test_a_cluster_whose_nodes_fail_loses_and_holds_back_nothing(
     play.finish()
 
     verdict, costs, on = play.verdict(), list(play.costs()), play.on
-    plain = [cost.twice for cost in play.costs(plain=True)]
-    for cost, twice in zip(costs, plain, strict=True):
-        on.say(f"{cost}; plain clients {twice} of their {script.traffic.burst / script.traffic.every_s:g} a second")
-    figures = {"faults": len(costs), **verdict.cluster_figures, "twice by plain clients": sum(plain)}
+    beside = list(zip(costs, play.costs(plain=True), strict=True))
+    a_second = script.traffic.burst / script.traffic.every_s
+    for cost, plain in beside:
+        on.say(f"{cost}; plain clients: silent {plain.silence_ms / 1000:.1f} s, twice {plain.twice} of {a_second:g}/s")
+    again = sum(plain.twice for _, plain in beside)
+    figures = {"faults": len(costs), **verdict.cluster_figures, "twice by plain clients": again}
     on.evidence(f"a cluster, play {name}", figures)
     broken = {
         "lost": verdict.totals.lost,
@@ -288,8 +290,10 @@ def test_a_cluster_whose_nodes_fail_loses_and_holds_back_nothing(
     silence_ms = round(script.session_s * 1_000) + BEYOND_SESSION_MS + BAND_MS
     assert broken == dict.fromkeys(broken, 0)
     assert verdict.longest_send_ms <= deadline_ms
-    assert [cost for cost in costs if cost.fault.name.startswith("kill") and cost.silence_ms > silence_ms] == []
-    if name == "short":
-        least = script.traffic.burst / script.traffic.every_s * AGAIN_S
-        most = [len(script.plans) * max(twice, least) for twice in plain]
-        assert [cost for cost, limit in zip(costs, most, strict=True) if cost.twice > limit] == []
+    for cost, plain in beside:
+        if cost.fault.name == "kill":
+            assert cost.silence_ms <= silence_ms, cost
+        elif cost.fault.name.startswith("kill"):  # the broker that is back may have bundles, and not serve them yet
+            assert cost.silence_ms <= max(silence_ms, plain.silence_ms + BEYOND_SESSION_MS + BAND_MS), cost
+        if name == "short":
+            assert cost.twice <= len(script.plans) * max(plain.twice, a_second * AGAIN_S), cost

@@ -236,8 +236,9 @@ class ClusterPlay:
         return judge(self.sent, self._calls(), stuck=self._stuck)
 
     def costs(self, *, plain: bool = False) -> Iterator[Cost]:
-        """Yield the cost of each fault, or what plain clients handled twice."""
-        return costs(self.sent, self._calls(plain=plain), self.conductor.faults)
+        """Yield the cost of each fault, to our plans or to plain clients."""
+        sent = dict(self._loads[PLAIN].sent) if plain else self.sent
+        return costs(sent, self._calls(plain=plain), self.conductor.faults)
 
     def _calls(self, *, plain: bool = False) -> list[Event]:
         calls = [event for event in self.conductor.events if isinstance(event, Handled | Failed)]
