@@ -33,7 +33,7 @@ from timewheel.inspect.doctor.settings import profile_by
 from timewheel.provision.provision_steps import wanted_policies
 from timewheel.shadow.curing import Excess, with_window
 from timewheel.shadow.machine.cursors import cursors_in
-from timewheel.shadow.refusing import COMPACTION_CURSOR, KINDS, Facts, findings_on, is_refused, right_to
+from timewheel.shadow.refusing import COMPACTION_CURSOR, KINDS, Facts, findings_on, is_refused
 from timewheel.shadow.survey import writes_of
 
 TOPIC = "persistent://acme/crm/others"
@@ -223,10 +223,6 @@ def test_of_a_sound_topic_nothing_is_said(change: Change) -> None:
 def test_a_ttl_above_all_delays_is_only_replaced() -> None:
     (found,) = findings_on(own((MESSAGE_TTL_S, 90 * 86_400))(sound()), 20 * DAY_MS, {})
     assert (found.slug, found.read) == ("policies-set", "set messageTTL = 0 (never)")
-
-
-def test_every_source_has_a_right() -> None:
-    assert all(right_to(source).startswith("a ") for source in Source)
 
 
 def test_cursors_of_readers_and_of_the_broker_do_not_count() -> None:

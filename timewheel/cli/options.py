@@ -35,10 +35,11 @@ PlanFile = Annotated[Path, Argument(metavar="PLAN", help="The plan file.", show_
 
 
 def need_folders(files: Mapping[str, Path | None]) -> None:
-    """Refuse files (by option) in a folder that does not exist, before any request."""
+    """Refuse files (by option) that cannot be written, before any work: a folder, and one in no existing folder."""
     for option, path in files.items():
-        if path is not None and not path.parent.is_dir():
-            raise typer.BadParameter(f"there is no folder {path.parent}", param_hint=option)
+        if path is not None and (path.is_dir() or not path.parent.is_dir()):
+            problem = f"{path} is a folder: give a file" if path.is_dir() else f"there is no folder {path.parent}"
+            raise typer.BadParameter(problem, param_hint=option)
 
 
 @contextmanager

@@ -14,7 +14,7 @@ import typer
 from typer import Argument, Option
 
 from timewheel.cli.connecting import typed_again
-from timewheel.cli.options import ATTENTION, FAILED
+from timewheel.cli.options import ATTENTION, FAILED, need_folders
 from timewheel.cli.planning import (
     GapFraction,
     MaxSilence,
@@ -300,7 +300,7 @@ def plan(
             out, {"--topic": asked.topic, "--due-topic": due_topic, "--report": report, "--max-delay": max_delay}
         )
     else:
-        _need_files({"--out": out, "--report": report})
+        need_folders({"--out": out, "--report": report})
     if report is not None or all_topics:
         need_extras("a plan with a report", "planner", "report", java=True)
     silence_s, lateness_s = limit_s(max_silence), limit_s(max_lateness)
@@ -368,13 +368,6 @@ def plan(
     if as_json:
         print(json.dumps(planned_facts(planned, prices), indent=1))
     raise typer.Exit(status_of(planned))
-
-
-def _need_files(paths: Mapping[str, Path | None]) -> None:
-    """Refuse paths (by option) that cannot be written, before a minute's work and not after it."""
-    for option, path in paths.items():
-        if path is not None and (path.is_dir() or not path.parent.is_dir()):
-            raise typer.BadParameter(f"{path} cannot be written: give a file in an existing folder", param_hint=option)
 
 
 def _base(due_topic: str | None, subscriptions: list[str] | None, topic: str, source: str, tick_ms: int) -> Plan:

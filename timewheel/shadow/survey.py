@@ -6,7 +6,7 @@ Nothing is consumed or changed.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -19,6 +19,7 @@ from timewheel.core.plan import Plan, Tiered
 from timewheel.core.routing import Hold, Router
 from timewheel.core.steps import far_ms, spare_ms
 from timewheel.inspect.doctor import Finding
+from timewheel.inspect.reader import ProgressCallback, no_report
 from timewheel.shadow.curing import Excess, curing, neighbours, windows
 from timewheel.shadow.machine.cursors import acked_entries, acked_in, entries_after, pending_entries, stretches_of
 from timewheel.shadow.machine.move_decider import MoveDecider, MoveDecision
@@ -205,9 +206,6 @@ WORK_PER_MOVED = 3.0
 DRAWN = 1_000
 """Number of timers whose route through the plan is followed."""
 
-ProgressCallback = Callable[[int, int], None]
-"""Called with the progress: entries read, entries to read."""
-
 
 @dataclass(slots=True)
 class _Read:
@@ -278,7 +276,7 @@ def read_topic(
     *,
     target: str,
     most: int = DEFAULT_ENTRIES,
-    on_progress: ProgressCallback = lambda _done, _total: None,
+    on_progress: ProgressCallback = no_report,
 ) -> TopicRead:
     """Read a plan's due topic, by the binary protocol; of a partition with more than ``most`` entries a sample, at even
     distances. ``target`` is the name of the plan as the user typed it.

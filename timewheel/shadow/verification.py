@@ -8,7 +8,7 @@ defects that appear at every snapshot are reported.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from typing import Any, NamedTuple
@@ -33,6 +33,7 @@ from timewheel.core.plan import Plan
 from timewheel.core.topology import topology
 from timewheel.inspect.doctor import Unread
 from timewheel.inspect.doctor.seen import Asking, Source
+from timewheel.inspect.reader import ProgressCallback, no_report
 from timewheel.shadow.desired_state import DesiredState, State, caught_up_in, desired_in
 from timewheel.shadow.draining import former_partitions
 from timewheel.shadow.machine.audit import BYTES_PER_COPY, Audit, Place, Trouble, Wrong
@@ -167,9 +168,6 @@ LOOKS = 3
 TICKS = 3
 """A broker delivers up to two ticks early, and this machine's clock may differ."""
 
-ProgressCallback = Callable[[int, int], None]
-"""Called with the progress: entries that are read, and entries to read as far as known."""
-
 
 def verify(
     admin: AdminClient,
@@ -178,7 +176,7 @@ def verify(
     *,
     again_ms: int = AGAIN_MS,
     arrived_ms: int = ARRIVED_MS,
-    on_progress: ProgressCallback = lambda _done, _total: None,
+    on_progress: ProgressCallback = no_report,
 ) -> Verification:
     """Verify all partitions of a plan with an intake; suspected timers are checked again after ``again_ms``, and
     entries that arrived within ``arrived_ms`` may not have been moved yet.
