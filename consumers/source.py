@@ -343,6 +343,8 @@ GROWTH_LOOK_MS = 60_000  # pause between two looks for new partitions of an open
 JOIN_TIMEOUT_MS = 5_000
 MAX_REPLACING = 64
 """Consumers that are replaced at the same time; each can wait for as long as a broker is away."""
+MAX_CLOSING = 8
+"""Passed intervals that are closed at the same time; likewise."""
 
 
 class _Key(NamedTuple):
@@ -422,6 +424,7 @@ class Source:
         self.replaced = 0
         """Count of replaced consumers."""
         self._replacers = DaemonWorkers(name="timewheel-replace", limit=MAX_REPLACING)
+        self._closers = DaemonWorkers(name="timewheel-close", limit=MAX_CLOSING)
 
     @property
     def open_topics(self) -> tuple[str, ...]:
@@ -465,7 +468,7 @@ class Source:
         if self._follower is not None:
             self._clock.join(self._follower, JOIN_TIMEOUT_MS)
         for key in tuple(self._open):
-            self._close_one(key)
+            self._end(self._removed(key))
 
     def _follow(self) -> None:
         try:
@@ -485,10 +488,11 @@ class Source:
             quiet_for_ms = {key: topic.quiet_for_ms(monotonic_ms) for key, topic in self._open.items()}
         wake_ms = now_ms + FORMER_RETRY_MS
         try:
-            self._follow_due_topic(now_ms)
             for interval_ms, rolling in self._rolling.items():
                 quiet = {key.interval: ms for key, ms in quiet_for_ms.items() if key.interval_ms == interval_ms}
                 wake_ms = min(wake_ms, self._step_one(interval_ms, rolling, now_ms, quiet))
+            # After the intervals: where a broker is away, a lookup takes as long as the client's time-out.
+            self._follow_due_topic(now_ms)
             self._follow_growth(monotonic_ms)
         except pulsar.PulsarException as error:
             # The broker is away, so the topics' state is unknown. The next step asks again.
@@ -500,7 +504,7 @@ class Source:
     def _step_one(self, interval_ms: int, rolling: RollingTopics, now_ms: int, quiet: dict[int, int | None]) -> int:
         changes = rolling.step(now_ms, quiet)
         for interval in changes.close:
-            self._close_one(_Key(interval_ms, interval))
+            self._closers.run(partial(self._end, self._removed(_Key(interval_ms, interval))))
         wake_ms = changes.wake_ms
         for interval in changes.open:
             try:
@@ -578,10 +582,13 @@ class Source:
             self._intake.add(partition)
         return True
 
-    def _close_one(self, key: _Key) -> None:
+    def _removed(self, key: _Key) -> _Topic:
         with self._lock:
             topic = self._open.pop(key)
             self.partitions = self._all_partitions()
+        return topic
+
+    def _end(self, topic: _Topic) -> None:
         self._intake.close(*(partition.consumer for partition in topic.partitions))
         if self._rolling:
             self._hooks.emit(CalendarTopicClosed(topic=topic.name))

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import pulsar
-import pytest
 
 from tests.consumers.test_replaced import Consumer
 from tests.support.manual_clock import ManualClock
@@ -37,7 +36,6 @@ class Client:
         return Consumer()
 
 
-@pytest.mark.xfail(strict=True, reason="one thread looks for the due topic of before the calendar, closes, then opens")
 def test_a_running_interval_does_not_wait_for_the_broker_of_another_topic() -> None:
     clock = ManualClock()
     client: Any = Client(clock)
