@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import uuid
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -207,10 +208,8 @@ class Play:
         )
 
 
-def is_refusal(text: str, topics: list[str]) -> bool:
-    return any(topic in text for topic in topics) and any(
-        word in text for word in ("it takes the permission", "uthoriz")
-    )
+def is_refusal(text: str, topics: list[str], words: str = "it takes the permission") -> bool:
+    return words in text and any(re.search(rf"{re.escape(topic)}(?!\.tw)", text) for topic in topics)
 
 
 @pytest.mark.parametrize("kind", LEAST)
@@ -269,6 +268,5 @@ def test_what_a_command_takes_suffices_and_a_right_less_is_named(
         assert is_refusal(said, named), said
     done = well(told(there.token(rights)))
     unseen = [one["what"] for one in json.loads(done.stdout).get("unseen", [])]
-    assert unseen == (
-        [f"topics of earlier plans in {namespace_of(there.plan.due_topic)}"] if command == ("status",) else []
-    )
+    former = [f"topics of earlier plans in {namespace_of(there.plan.due_topic)}"]
+    assert unseen == (former if command == ("status",) else [])
