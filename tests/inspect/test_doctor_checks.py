@@ -33,6 +33,7 @@ from timewheel.broker.admin.policies import (
     Retention,
 )
 from timewheel.broker.admin.stats import ConsumerStats, ProducerStats, SubscriptionStats, TopicStats
+from timewheel.client.positions import EntryPosition
 from timewheel.core.broker_profile import BrokerProfile
 from timewheel.core.durations import DAY_MS, HOUR_MS
 from timewheel.core.errors import AdminUnreachable
@@ -297,6 +298,13 @@ CASES: list[tuple[str, Change]] = [
     ("delays-off", own(DELAYED_DELIVERY, DelayedDelivery(active=False))),
     ("delay-too-long", own(DELAYED_DELIVERY, DelayedDelivery(active=True, max_delay_ms=60_000))),
     ("tick-differs", settings(delayedDeliveryTickTimeMillis="250")),
+    (
+        "reads-stopped",
+        all_of(
+            stats(subscriptions={"billing": subscription("Shared", backlog=9)}),
+            part(unread={"billing": EntryPosition(371, 0)}),
+        ),
+    ),
     ("tracker-merges", MERGING),
     ("tracker-stands-still", delayed(-3)),
     ("tracker-stands-still", all_of(MERGING, delayed(0, backlog=10))),

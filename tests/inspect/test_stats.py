@@ -326,3 +326,47 @@ def test_a_role_that_may_not_read_settings_gets_the_versions_defaults_and_a_warn
     assert profile.gap_limit_ranges == BrokerProfile.named(line).gap_limit_ranges
     assert profile.ack_format == BrokerProfile.named(line).ack_format
     assert [event.name for event in events] == ["broker_configuration_denied"]
+
+
+STOPPED = {
+    "markDeletePosition": "371:-1", "readPosition": "371:0", "waitingReadOp": False, "pendingReadOps": 0,
+    "subscriptionHavePendingRead": False, "subscriptionHavePendingReplayRead": False, "state": "NoLedger",
+    "totalNonContiguousDeletedMessagesRange": 0, "numberOfEntriesSinceFirstNotAckedMessage": 214,
+    "messagesConsumedCounter": 0, "cursorLedger": -1, "individuallyDeletedMessages": "[]",
+}  # fmt: skip
+"""The cursor that a broker of 4.0.7 read no more after an outage of its bookies."""
+
+
+@pytest.mark.parametrize(
+    ("facts", "is_read"),
+    [
+        ({}, False),
+        ({"waitingReadOp": True}, True),
+        ({"pendingReadOps": 1}, True),
+        ({"subscriptionHavePendingRead": True}, True),
+        ({"subscriptionHavePendingReplayRead": True}, True),
+    ],
+)
+def test_a_cursor_is_read_while_any_read_is_under_way(facts: dict[str, object], is_read: bool) -> None:
+    stats = read_internal_stats(internal_json(cursors={"billing": STOPPED | facts}))
+    assert stats.cursors["billing"].is_read is is_read
+
+
+@pytest.mark.parametrize(
+    ("facts", "permits", "is_expected"),
+    [
+        ({"msgBacklog": 214}, 1_000, True),
+        ({"msgBacklog": 214}, 0, False),
+        ({"msgBacklog": 0}, 1_000, False),
+        ({"msgBacklog": 214, "msgDelayed": 214}, 1_000, False),
+        ({"msgBacklog": 214, "unackedMessages": 1}, 1_000, False),
+        ({"msgBacklog": 214, "type": "Failover", "activeConsumerName": "one"}, 1_000, True),
+        ({"msgBacklog": 214, "type": "Failover", "activeConsumerName": "another"}, 1_000, False),
+    ],
+)
+def test_a_subscription_should_be_read_if_what_waits_is_due_and_asked_for(
+    facts: dict[str, object], permits: int, is_expected: bool
+) -> None:
+    consumers = [{"consumerName": "one", "availablePermits": permits}]
+    stored = {"publishers": [], "subscriptions": {"billing": {"type": "Shared", "consumers": consumers, **facts}}}
+    assert read_topic_stats(stored, clients=True).subscriptions["billing"].should_be_read is is_expected

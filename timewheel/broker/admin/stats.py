@@ -53,6 +53,7 @@ class CursorStats:
     # numbers stored beside the position; the broker's own cursor of deduplication (`DEDUPLICATION`) stores a number
     # for each producer's name
     property_count: int = 0
+    is_read: bool = True  # a read is under way, or waits for the next entry
 
     def acked_ranges(self) -> tuple[AckedRange, ...]:
         """Parse the ranges, in topic order; parsed at each call."""
@@ -134,6 +135,9 @@ def _read_ms(text: str | None) -> int | None:
     return None if found.tzinfo is None else utc_ms(found)
 
 
+_READS = ("waitingReadOp", "pendingReadOps", "subscriptionHavePendingRead", "subscriptionHavePendingReplayRead")
+
+
 def _cursor(stored: Mapping[str, Any]) -> CursorStats:
     return CursorStats(
         mark_delete=EntryPosition.parse(stored["markDeletePosition"]),
@@ -145,6 +149,7 @@ def _cursor(stored: Mapping[str, Any]) -> CursorStats:
         state=stored["state"],
         acked_text=stored["individuallyDeletedMessages"],
         property_count=len(stored.get("properties") or ()),
+        is_read=any(stored.get(name, True) for name in _READS),
     )
 
 
@@ -255,6 +260,12 @@ class SubscriptionStats:
     def is_consumed(self) -> bool:
         """True if any consumer but a shadow's is connected; the consumers must have been requested."""
         return any(one.name != SHADOW_ACKER for one in self.consumers or ())
+
+    @property
+    def should_be_read(self) -> bool:
+        """True if messages wait, none delayed or unacknowledged, and a consumer that may get them asks for them."""
+        getting = [one for one in self.consumers or () if self.active_consumer in {None, "", one.name}]
+        return self.backlog > 0 and not (self.delayed or self.unacked) and any(one.permits > 0 for one in getting)
 
     @property
     def stale_entries(self) -> int:

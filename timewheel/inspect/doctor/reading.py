@@ -29,6 +29,7 @@ from timewheel.broker.admin.stats import DEDUPLICATION as DEDUPLICATION_CURSOR
 from timewheel.broker.admin.stats import InternalStats, TopicStats
 from timewheel.client.positions import EntryPosition
 from timewheel.core.broker_profile import BrokerProfile
+from timewheel.core.clock import pause
 from timewheel.core.durations import format_duration
 from timewheel.core.errors import AdminDenied, AdminError, AdminMissing
 from timewheel.core.ids import place_id
@@ -61,6 +62,8 @@ READ: Final[tuple[Policy[Any], ...]] = (
     MAX_UNACKED_PER_SUBSCRIPTION,
     PERSISTENCE,
 )
+UNREAD_MS = 2_000
+"""Pause before a second look at a subscription that is not read: a limited rate of dispatch pauses for a second."""
 LATELY_MS = 60_000
 """After a failed write the broker tries again at the next write, at the earliest 10 s later: younger failures last."""
 SWITCHED_OFF = 405
@@ -140,7 +143,8 @@ class TopicReader:
         deduplicates = topic.spec is not None and topic.spec.deduplication and topic.spec.role != "slot"
         relay, step = stats.subscriptions.get(RELAY_SUBSCRIPTION), _relayed_by(topic)
         waits = step is not None and relay is not None and relay.backlog > 0
-        if deduplicates or waits:
+        asked_for = any(one.should_be_read for one in stats.subscriptions.values())
+        if deduplicates or waits or asked_for:
             internal = self._internal(name)
             if internal is not None:
                 cursor = internal.cursors.get(DEDUPLICATION_CURSOR)
@@ -148,6 +152,7 @@ class TopicReader:
                     part,
                     producer_names=None if cursor is None else cursor.property_count,
                     no_ledger_since_ms=internal.no_ledger_since_ms,
+                    unread=_unread(stats, internal),
                 )
                 if waits and step is not None:
                     part = replace(part, head=self._head(name, internal, step))
@@ -210,8 +215,23 @@ class TopicReader:
         )
 
     def again(self, topic: SeenTopic) -> SeenTopic:
-        """Read the messages that arrived since `read`: their time of storage is known."""
-        return replace(topic, parts=tuple(replace(part, later=self._later(part.name)) for part in topic.parts))
+        """Read the messages that arrived since `read`, whose storage time is known; look again at what is not read."""
+        return replace(
+            topic,
+            parts=tuple(
+                replace(part, later=self._later(part.name), unread=self._still_unread(part)) for part in topic.parts
+            ),
+        )
+
+    def _still_unread(self, part: Part) -> Mapping[str, EntryPosition]:
+        if not part.unread:
+            return {}
+        pause(self._admin.clock, UNREAD_MS)
+        stats = self._asking.ask(Source.TOPICS, part.name, lambda: self._admin.topics.stats(part.name, clients=True))
+        internal = self._internal(part.name)
+        if stats is None or internal is None:
+            return {}
+        return dict(part.unread.items() & _unread(stats, internal).items())
 
     def _later(self, name: str) -> Newest | None:
         if name not in self._last:
@@ -283,6 +303,16 @@ def inspect_topic(admin: AdminClient, topic: str) -> Seen:
         AdminUnreachable: No broker answers.
     """
     return _Look(admin, topic).at_topic()
+
+
+def _unread(stats: TopicStats, internal: InternalStats) -> dict[str, EntryPosition]:
+    """Return the subscriptions that should be read and are not, with their read positions."""
+    cursors = internal.cursors
+    return {
+        name: cursors[name].read
+        for name, one in stats.subscriptions.items()
+        if one.should_be_read and name in cursors and not cursors[name].is_read
+    }
 
 
 class _Look:

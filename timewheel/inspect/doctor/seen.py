@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 from timewheel.broker.admin.client import BrokerTime, NamespacePolicies
 from timewheel.broker.admin.policies import Policy
 from timewheel.broker.admin.stats import SubscriptionStats, TopicStats
+from timewheel.client.positions import EntryPosition
 from timewheel.core.broker_profile import BrokerProfile
 from timewheel.core.errors import AdminError, AdminMissing, AdminUnreachable
 from timewheel.core.escapes import timewheel_command
@@ -100,6 +101,8 @@ class Part:
     # time when the broker last failed to create a ledger, UTC milliseconds; None if the newest attempt succeeded, or if
     # not read
     no_ledger_since_ms: int | None = None
+    # subscriptions that should be read and are not, with their read positions; those that stay so during the whole read
+    unread: Mapping[str, EntryPosition] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -51,6 +51,8 @@ NO_SPARE_BOOKIE = warning_kind(slug="no-spare-bookie", do="Run one bookie more, 
     why="A ledger needs every bookie: while one of them is away, nothing can be written.")
 SICK_BROKER = error_kind(slug="sick-broker", do="Bring bookies back, until more run than a ledger needs.",
     why="The broker cannot store a message of its own, as when too few bookies run: no timer is taken or moved.")
+READS_STOPPED = error_kind(slug="reads-stopped", do="Unload the topic: the broker opens it anew.",
+    why="After an outage of bookies the broker may read no more for a subscription: what is due is not delivered.")
 NO_SPECULATIVE_READS = note_kind(slug="no-speculative-reads", do="Decide whether a second bookie is read.",
     why="The setting is off, so a read asks the next bookie only after the first has failed or timed out.")
 SHORT_GUARD = note_kind(slug="short-guard", do="Make it longer than twice the brokers' session time-out and 30 s.",
@@ -129,6 +131,15 @@ def _health(seen: Seen) -> Iterator[Finding]:
         yield SICK_BROKER.at("the broker", read=read, cure="bookkeeper shell listbookies -rw; start those that lack")
 
 
+@check(READS_STOPPED, needs={Source.TOPICS}, of_any_topic=True)
+def _stopped(seen: Seen) -> Iterator[Finding]:
+    for part in (part for topic in seen.topics for part in topic.parts):
+        for name, position in part.unread.items():
+            waiting = counted(part.stats.subscriptions[name].backlog, "message waits", "messages wait")
+            read = f"{name}: {waiting}, consumers ask for messages, and no read from {position.text} is under way"
+            yield READS_STOPPED.at(part.name, read=read, cure=pulsar_admin("topics", "unload", part.name))
+
+
 SPECULATIVE_READS = "bookkeeperClientSpeculativeReadTimeoutInMillis"
 USUAL_SPECULATIVE_MS = 1_000
 
@@ -190,7 +201,7 @@ def _sizes(seen: Seen) -> Iterator[Finding]:
             yield MESSAGE_TOO_LARGE.at(name, read=read, cure=cure)
 
 
-STORAGE = (_copies, _health, _reads, _guard, _ledgers, _sizes)
+STORAGE = (_copies, _health, _stopped, _reads, _guard, _ledgers, _sizes)
 
 
 # fmt: off
