@@ -18,7 +18,10 @@ from tests.support.chaos_ledger import Event, Failed, Handled, now_ms
 from tests.support.chaos_load import Sent, Traffic
 from tests.support.chaos_stage import SHOWN, Stage
 from tests.support.chaos_verdict import Cost, Verdict, costs, first_calls, judge
+from timewheel.broker.admin import AdminClient
+from timewheel.core.names import namespace_of
 from timewheel.core.plan import Calendar, Native
+from timewheel.inspect.doctor.reading import unread_of
 from timewheel.testing import LocalCluster, eventually
 from timewheel.testing.admin_calls import is_ready, unload_all_namespaces
 
@@ -223,6 +226,8 @@ class ClusterPlay:
             cancels.stop()
         with suppress(NotInTime):
             self.conductor.calm(lambda: not self._missing(), self._rest_s() + DRAIN_TIMEOUT_S, "all timers handled")
+        if self._missing():
+            self._unload_unread()
         self._stuck = self._missing()
         if self._stuck:
             self.on.say(f"{len(self._stuck)} timers are stuck; first: {self._whereabouts()}")
@@ -255,6 +260,19 @@ class ClusterPlay:
             }
 
         self.conductor.calm(is_on_time, timeout_s, message)
+
+    def _unload_unread(self) -> None:
+        """Unload what the broker reads no more, as the doctor advises (broker-facts: reads-that-stop)."""
+        with AdminClient(self._cluster.admin_url) as admin:
+            for due in {stage.plan.due_topic for stage in self._stages.values()}:
+                for name in admin.topics.list(namespace_of(due)):
+                    if name.startswith(due) and unread_of(
+                        admin.topics.stats(name, clients=True), admin.topics.internal_stats(name)
+                    ):
+                        self.on.say(f"the broker reads no more: {name}")
+                        self._cluster.unload(name)
+        with suppress(NotInTime):
+            self.conductor.calm(lambda: not self._missing(), DRAIN_TIMEOUT_S, "what was read no more handled")
 
     def _missing(self) -> set[str]:
         return {name for name, one in self.sent.items() if one.confirmed} - self.conductor.handled

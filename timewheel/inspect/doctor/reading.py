@@ -152,7 +152,7 @@ class TopicReader:
                     part,
                     producer_names=None if cursor is None else cursor.property_count,
                     no_ledger_since_ms=internal.no_ledger_since_ms,
-                    unread=_unread(stats, internal),
+                    unread=unread_of(stats, internal),
                 )
                 if waits and step is not None:
                     part = replace(part, head=self._head(name, internal, step))
@@ -231,7 +231,7 @@ class TopicReader:
         internal = self._internal(part.name)
         if stats is None or internal is None:
             return {}
-        return dict(part.unread.items() & _unread(stats, internal).items())
+        return dict(part.unread.items() & unread_of(stats, internal).items())
 
     def _later(self, name: str) -> Newest | None:
         if name not in self._last:
@@ -305,7 +305,7 @@ def inspect_topic(admin: AdminClient, topic: str) -> Seen:
     return _Look(admin, topic).at_topic()
 
 
-def _unread(stats: TopicStats, internal: InternalStats) -> dict[str, EntryPosition]:
+def unread_of(stats: TopicStats, internal: InternalStats) -> dict[str, EntryPosition]:
     """Return the subscriptions that should be read and are not, with their read positions."""
     cursors = internal.cursors
     return {
