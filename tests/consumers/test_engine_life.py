@@ -54,6 +54,7 @@ class EngineLife(RuleBasedStateMachine):
                     assert timer_id not in self.with_handler, "never in two hands"
                     assert timer_id not in self.handled, "never again after it was handled"
                     self.with_handler[timer_id] = timer
+                    timer.stage = Stage.BEGUN  # here each handler begins at once
                 case Acknowledge(acknowledged):
                     entry = acknowledged.position.entry
                     timer_id, _ = self.stored.pop(entry, ("", 0))
@@ -102,8 +103,6 @@ class EngineLife(RuleBasedStateMachine):
     def reload(self, is_seen: bool) -> None:
         self.with_consumer.clear()
         if is_seen:
-            for timer in self.with_handler.values():
-                timer.stage = Stage.BEGUN
             self.execute(self.engine.disconnected(None))
 
     @rule(past_ms=st.integers(0, 2 * BOUND_MS))
