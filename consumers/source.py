@@ -21,8 +21,7 @@ import pulsar
 from timewheel.client.hooks import ConnectionWatch, Hooks
 from timewheel.client.native import requesting, try_opening
 from timewheel.client.positions import Position
-from timewheel.client.process import end_at_exit
-from timewheel.client.producer_pool import DaemonWorkers
+from timewheel.client.process import DaemonWorkers, end_at_exit
 from timewheel.client.reaching import partition_count, unpartitioned_problem
 from timewheel.client.reopening import Reopening, Trial
 from timewheel.client.surface import ClientLike, ConsumerLike

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Any, Generic, Self, TypeVar, Unpack
 
-from timewheel.client.process import EXIT_MS, end_at_exit
-from timewheel.client.producer_pool import ROUND_MS, THREADS, DaemonWorkers
+from timewheel.client.process import EXIT_MS, DaemonWorkers, end_at_exit
+from timewheel.client.producer_pool import ROUND_MS, THREADS
 from timewheel.core.cancellations import CancelResult
 from timewheel.core.errors import ClientMisuse, TimewheelError
 from timewheel.events import ProducerClosedWithUnknownOutcomes, SendCallbackFailed

@@ -1,4 +1,4 @@
-"""Hazards of the present process: replaced threads, forks, and the end of the interpreter.
+"""Threads of the present process, and its hazards: replaced threads, forks, and the end of the interpreter.
 
 The client's threads and connections stay in the parent of a fork: a call in the child would wait for ever. Asking the
 system for the process id at every send costs more than routing it, so forks are counted instead.
@@ -10,6 +10,7 @@ import atexit
 import os
 import sys
 import threading
+from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, ClassVar, TypeVar
@@ -110,3 +111,35 @@ def has_ended(owner: object) -> None:
     """Forget an object that was to be ended at exit."""
     _Process.open.pop(owner, None)
     _Process.kept.discard(owner)
+
+
+class DaemonWorkers:
+    """Runs functions on at most ``limit`` daemon threads, which end when no function is left."""
+
+    def __init__(self, name: str, limit: int) -> None:
+        self._name = name
+        self._limit = limit
+        self._lock = threading.Lock()
+        self._waiting: deque[Callable[[], None]] = deque()
+        self._threads = 0
+
+    def run(self, function: Callable[[], None]) -> None:
+        """Run a function, which must not raise, as soon as a thread is free."""
+        with self._lock:
+            self._waiting.append(function)
+            if self._threads >= self._limit:
+                return
+            self._threads += 1
+        try:
+            threading.Thread(target=self._work, name=self._name, daemon=True).start()
+        except RuntimeError:
+            self._work()  # the interpreter is ending, and starts no threads then from Python 3.12 on
+
+    def _work(self) -> None:
+        while True:
+            with self._lock:
+                if not self._waiting:
+                    self._threads -= 1
+                    return
+                function = self._waiting.popleft()
+            function()

@@ -8,7 +8,6 @@ opens another one beside a producer that fails.
 from __future__ import annotations
 
 import threading
-from collections import deque
 from collections.abc import Callable, Hashable, Iterable
 from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
@@ -19,6 +18,7 @@ from typing import Any, Generic, Protocol, TypeVar
 import pulsar
 
 from timewheel.client.hooks import LOST_AFTER_MS, Alarms, Hooks
+from timewheel.client.process import DaemonWorkers
 from timewheel.client.reopening import ATTEMPT_MS
 from timewheel.client.results import Outcome, cause_of, is_producer_closed
 from timewheel.core.clock import Clock, wait_until
@@ -80,38 +80,6 @@ class Opening(Generic[K]):
     replaces: str | None  # reason for which it replaces an open producer; None: no producer is open
     future: Opened = field(default_factory=Future)
     has_place: bool = False
-
-
-class DaemonWorkers:
-    """Runs functions on at most ``limit`` daemon threads, which end when no function is left."""
-
-    def __init__(self, name: str, limit: int) -> None:
-        self._name = name
-        self._limit = limit
-        self._lock = threading.Lock()
-        self._waiting: deque[Callable[[], None]] = deque()
-        self._threads = 0
-
-    def run(self, function: Callable[[], None]) -> None:
-        """Run a function, which must not raise, as soon as a thread is free."""
-        with self._lock:
-            self._waiting.append(function)
-            if self._threads >= self._limit:
-                return
-            self._threads += 1
-        try:
-            threading.Thread(target=self._work, name=self._name, daemon=True).start()
-        except RuntimeError:
-            self._work()  # the interpreter is ending, and starts no threads then from Python 3.12 on
-
-    def _work(self) -> None:
-        while True:
-            with self._lock:
-                if not self._waiting:
-                    self._threads -= 1
-                    return
-                function = self._waiting.popleft()
-            function()
 
 
 class ProducerPool(Generic[K]):
