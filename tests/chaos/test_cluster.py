@@ -276,7 +276,12 @@ def test_a_cluster_whose_nodes_fail_loses_and_holds_back_nothing(
     for cost, plain in beside:
         on.say(f"{cost}; plain clients: silent {plain.silence_ms / 1000:.1f} s, twice {plain.twice} of {a_second:g}/s")
     again = sum(plain.twice for _, plain in beside)
-    figures = {"faults": len(costs), **verdict.cluster_figures, "twice by plain clients": again}
+    figures = {
+        "faults": len(costs),
+        **verdict.cluster_figures,
+        "twice by plain clients": again,
+        "unloaded since not read": play.unloaded,
+    }
     on.evidence(f"a cluster, play {name}", figures)
     broken = {
         "lost": verdict.totals.lost,

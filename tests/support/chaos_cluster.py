@@ -141,6 +141,7 @@ class ClusterPlay:
 
     Attributes:
         on: A stage, for all that is shared.
+        unloaded: Partitions that were unloaded since the broker read them no more.
     """
 
     def __init__(
@@ -196,6 +197,7 @@ class ClusterPlay:
         self._ours = {name: load for name, load in self._loads.items() if name != PLAIN}
         self._places = {f"{name}-{part}" for name in self._ours for part in range(stages[name].plan.partitions)}
         self._stuck: set[str] = set()
+        self.unloaded = 0
         self._await_on_time(READY_TIMEOUT_S, "all partitions on time")
 
     @property
@@ -271,6 +273,7 @@ class ClusterPlay:
                     ):
                         self.on.say(f"the broker reads no more: {name}")
                         self._cluster.unload(name)
+                        self.unloaded += 1
         with suppress(NotInTime):
             self.conductor.calm(lambda: not self._missing(), DRAIN_TIMEOUT_S, "what was read no more handled")
 

@@ -337,14 +337,13 @@ class Access:
 
         from timewheel.client.reaching import BrokerUnreachable, ReachingClient
 
-        asked = url
-        url = url or self.service_url_of(topic)
-        hint = self._service_hint(url)
-        asked = asked or self._responding(url)
+        named = url or self.service_url_of(topic)
+        asked = url or self._responding(named)
+        hint = self._service_hint(named)
 
         def explain(call: str, topic: str, error: Exception) -> BrokerUnreachable:
             tried = f" within {operation_timeout_seconds} s" if isinstance(error, pulsar.Timeout) else ""
-            cause = f"{url} gave no answer{tried} ({error}): {', '.join(_states_of(url))}"
+            cause = f"{named} gave no answer{tried} ({error}): {', '.join(_states_of(named))}"
             return BrokerUnreachable(call, topic, cause, f"is the service URL that of a broker? {hint}")
 
         with client_log() as log:
@@ -358,7 +357,7 @@ class Access:
             except pulsar.PulsarException as error:
                 if isinstance(error, TimewheelError):
                     raise
-                raise TimewheelError(f"{url}: {error}") from error
+                raise TimewheelError(f"{named}: {error}") from error
             finally:
                 client.close()
 

@@ -216,6 +216,8 @@ class TopicReader:
 
     def again(self, topic: SeenTopic) -> SeenTopic:
         """Read the messages that arrived since `read`, whose storage time is known; look again at what is not read."""
+        if any(part.unread for part in topic.parts):
+            pause(self._admin.clock, UNREAD_MS)
         return replace(
             topic,
             parts=tuple(
@@ -226,7 +228,6 @@ class TopicReader:
     def _still_unread(self, part: Part) -> Mapping[str, EntryPosition]:
         if not part.unread:
             return {}
-        pause(self._admin.clock, UNREAD_MS)
         stats = self._asking.ask(Source.TOPICS, part.name, lambda: self._admin.topics.stats(part.name, clients=True))
         internal = self._internal(part.name)
         if stats is None or internal is None:
