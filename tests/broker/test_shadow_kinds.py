@@ -308,14 +308,15 @@ def test_on_key_shared_nobody_waits_longer_than_a_second_for_the_shadow(on: Shad
 
     thread = threading.Thread(target=move_on)
     thread.start()
-    for probe in range(PROBES):
+    while len(worst_ms) < PROBES or (len(worst_ms) < 20 * PROBES and shadow.shadow_status().acked_originals <= 50):
+        probe = len(worst_ms)
         producer.send(f"now{probe} {now_ms()}".encode(), partition_key=f"k{probe % 50}")
         worst_ms.append(wait_for(f"now{probe}"))
     stopping.set()
     thread.join()
     worst_ms.sort()
     # A machine that stalls makes some of them wait, and a shadow that keeps keys makes each of its turns wait.
-    assert worst_ms[PROBES // 2] < 1_000
+    assert worst_ms[len(worst_ms) // 2] < 1_000
     assert shadow.shadow_status().acked_originals > 50
     sent = next(numbers)
     eventually(lambda: sum(name.startswith("far") for name in {*first.handled, *second.handled}) == sent, 60)

@@ -36,5 +36,9 @@ def test_a_mover_moves_on_while_the_first_host_of_its_url_is_frozen(cluster: Loc
         for part in on.parts():
             on.admin.topics.unload(part)
         on.send(range(5, 50), due_ms=now_ms() + DUE_AFTER_MS)
-        eventually(lambda: moved(shadow) == 50, MOVED_WITHIN_S, message=str(shadow.shadow_status()))
+        try:
+            eventually(lambda: moved(shadow) == 50, MOVED_WITHIN_S)
+        except AssertionError as error:
+            served = {part: cluster.owner(part) for part in on.parts()}
+            raise AssertionError(f"{shadow.shadow_status()}; topics: {served}") from error
         eventually(lambda: len(consumer.handled) == 50, 2 * DUE_AFTER_MS / 1_000)
