@@ -446,7 +446,7 @@ def test_what_is_noted_is_withdrawn_until_a_backlog_is_gone_through(pulsar_broke
         assert noted() == ahead_ms
         shadow.stop(5_000)
         on.send(range(20_000), due_ms=now_ms() + 3 * DAY_MS)
-        on.mover()
+        on.shadow()
         eventually(lambda: noted() is None, 60, poll=0.01)
         eventually(lambda: noted() == ahead_ms, 60)
 

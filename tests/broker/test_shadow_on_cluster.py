@@ -1,4 +1,6 @@
-"""A shadow on a cluster goes on while a broker hangs that serves none of its topics."""
+"""A shadow on a cluster goes on while a broker hangs that serves none of its topics, but owns a name of theirs: questions
+about a partitioned topic as a whole go to the owner of the name without a partition.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,11 @@ def test_a_mover_moves_on_while_the_first_host_of_its_url_is_frozen(cluster: Loc
     healthy: Any = SimpleNamespace(service_url=f"pulsar://{others}", admin_url=cluster.admin_urls[SERVING])
     with staged(healthy, shadow_plan()) as on:
         on.dialer = Dialer(cluster.service_url)
-        for topic in on.admin.topics.list("public/default"):
+        topics, name = on.admin.topics.list("public/default"), on.names.journal
+        while cluster.bundle(name) in map(cluster.bundle, topics):
+            cluster.split(name)
+        cluster.move(name, to=FROZEN)
+        for topic in topics:
             cluster.move(topic, to=SERVING)
         shadow = on.shadow()
         consumer = on.plain_consumer()

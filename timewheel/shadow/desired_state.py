@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextlib import suppress
 from enum import Enum, unique
 from typing import NamedTuple
 
 from timewheel.broker.admin.client import AdminClient
 from timewheel.core.durations import whole_number
-from timewheel.core.errors import AdminDenied
 from timewheel.core.names import STATE_PROPERTY, Names
 from timewheel.core.plan import Plan
 
@@ -82,14 +80,3 @@ def desired_for(admin: AdminClient, plan: Plan, state: State, *, now_ms: int, be
     if before is not state:
         admin.topics.update_properties(journal, {STATE_PROPERTY: f"{state.value} {now_ms}"})
     return before
-
-
-def note_caught_up(admin: AdminClient, plan: Plan, partition: int, at_ms: int) -> None:
-    """Store when a partition's mover had processed the backlog, UTC milliseconds; 0: it no longer has.
-
-    A mover whose role may not store it moves all the same; a status then shows that it is catching up.
-    """
-    journal, name = Names(plan).journal, caught_up_property(partition)
-    with suppress(AdminDenied):
-        if admin.topics.properties(journal).get(name, "0") != str(at_ms):
-            admin.topics.update_properties(journal, {name: str(at_ms)})

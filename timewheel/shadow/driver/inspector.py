@@ -10,12 +10,12 @@ from timewheel.broker.admin.client import AdminClient
 from timewheel.broker.admin.stats import DELAYING_TYPES, IN_ORDER_TYPES, SubscriptionStats, TopicStats
 from timewheel.client.hooks import Hooks
 from timewheel.core.clock import Clock
-from timewheel.core.errors import AdminError, AdminMissing
+from timewheel.core.errors import AdminDenied, AdminError, AdminMissing
 from timewheel.core.escapes import timewheel_command
 from timewheel.core.names import Names, parts_of
 from timewheel.core.plan import Plan
 from timewheel.events import ShadowInspectionFails, ShadowMissesPartitions, ShadowRefuses, ShadowState
-from timewheel.shadow.desired_state import DesiredState, State, desired_in, moves
+from timewheel.shadow.desired_state import DesiredState, State, caught_up_property, desired_in, moves
 
 PART_OF_TIME = 20
 """One in this many parts of the time is spent on answers: for each, a broker of 4.2 walks the whole index of delayed
@@ -79,13 +79,16 @@ class TopicInspector:
         self._fails = False
         self._silent_until_ms = clock.monotonic_ms()
         self._by_key: dict[tuple[str, str], bool] = {}
+        self._properties: Mapping[str, str] = {}
+        self._denied: Mapping[str, str] | None = None
         self.view = View()
 
     def inspect(self) -> View:
         """Read the state once; if the broker does not answer, the last view counts for a while."""
         before, began_ms = self.view, self._clock.monotonic_ms()
         try:
-            desired = desired_in(self._admin.topics.properties(self._names.journal))
+            self._properties = self._admin.topics.properties(self._names.journal)
+            desired = desired_in(self._properties)
             stats = self._stats() if began_ms >= self._ask_again_ms else None
         except AdminMissing as error:
             self.inspect_soon()
@@ -116,6 +119,23 @@ class TopicInspector:
         if view.refusal and view.refusal != before.refusal:
             self._hooks.emit(ShadowRefuses(due_topic=due_topic, reason=view.refusal))
         return view
+
+    def note(self, caught_up_ms: Mapping[int, int]) -> None:
+        """Store when the movers of partitions had processed the backlog, UTC milliseconds; 0: they no longer have.
+
+        What cannot be stored is stored at a later call. A role that may not store it moves all the same; a status then
+        shows that it is catching up.
+        """
+        noted = {caught_up_property(partition): str(at_ms) for partition, at_ms in caught_up_ms.items()}
+        news = {name: text for name, text in noted.items() if self._properties.get(name, "0") != text}
+        if not news or news == self._denied:
+            return
+        try:
+            self._admin.topics.update_properties(self._names.journal, news)
+        except AdminDenied:
+            self._denied = news
+        except AdminError:  # stored at a later call
+            return
 
     def subscriptions(self, part: str) -> tuple[Subscription, ...]:
         """Return all subscriptions of a partition, as last seen; never none: no original could be acknowledged."""

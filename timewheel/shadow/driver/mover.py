@@ -34,7 +34,6 @@ from timewheel.events import ShadowCaughtUp, ShadowMoveFailed, ShadowMovesAgain,
 from timewheel.relay.driver.hop_producers import LeaseHeld
 from timewheel.relay.driver.source import Handle, SessionFailed
 from timewheel.relay.machine.backoff import Backoff
-from timewheel.shadow.desired_state import note_caught_up
 from timewheel.shadow.driver.acker import OriginalAcker
 from timewheel.shadow.driver.copies import OF_SESSION, Copies, MoveCounts, Stays
 from timewheel.shadow.driver.inspector import AT_LEAST_MS, Subscription, TopicInspector
@@ -99,6 +98,9 @@ class Mover:
         self.handle = Handle(tools.clock)
         self.counts = MoveCounts()
         self.leads = False
+        self.caught_up_ms: int | None = None
+        """When it had processed the backlog, UTC milliseconds; 0: not yet; None: it does not move. Whoever looks after
+        it stores the value: the broker to ask may hang, and serve none of its topics."""
         self.reason: str | None = None
         """Why it last began anew."""
         self.stays: Stays = {}
@@ -135,6 +137,7 @@ class Mover:
                 continue
             finally:
                 self.leads = False
+                self.caught_up_ms = None
                 self.counts.caught_up = False
             if self.counts.moved != moved:
                 backoff.reset()
@@ -221,7 +224,7 @@ class MoveSession:
             if admin.topics.internal_stats(self._part).newest_ledger != loaded:
                 raise SessionFailed("the topic was loaded again, or began another ledger, while the journal was read")
             if moves:
-                note_caught_up(admin, tools.plan, self._partition, 0)
+                self._mover.caught_up_ms = 0
             stack.callback(lambda: _close(self._nudger))
             self._move_all(reader, kinds, moves=moves)
             self._copies.send()
@@ -441,7 +444,7 @@ class MoveSession:
         self._counts.caught_up = True
         # The time of the desired state is by another machine's clock, which may be ahead.
         at_ms = max(self._clock.now_ms(), self._tools.inspector.view.desired.since_ms)
-        note_caught_up(self._tools.admin, self._tools.plan, self._partition, at_ms)
+        self._mover.caught_up_ms = at_ms
         self._tools.hooks.emit(ShadowCaughtUp(topic=self._part, moved=self._counts.moved))
 
     # Housekeeping
