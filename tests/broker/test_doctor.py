@@ -823,16 +823,17 @@ class TwoBookies(LocalPulsar):
 def test_copies_and_clusters() -> None:
     with own_broker({"allowEphemeralPorts": "false"}, TwoBookies) as broker, AdminClient(broker.admin_url) as admin:
         setup = make(admin, None)
+        usual = {"no-relay-yet", "no-speculative-reads", "stopped-reads-stay"}
         # One copy of everything, as every broker of these tests is told; here there is a second bookie.
-        assert setup.slugs() == {"one-copy", "no-relay-yet", "no-speculative-reads"}
+        assert setup.slugs() == {"one-copy", *usual}
         cure = f"pulsar-admin namespaces set-persistence {setup.namespace} -e 2 -w 2 -a 2 -r 0"
         assert setup.found("one-copy").cure == cure
         setup.namespace_policy(PERSISTENCE, Persistence(ensemble=2, write_quorum=2, ack_quorum=1))
-        assert setup.slugs() == {"one-confirmation", "no-relay-yet", "no-speculative-reads"}
+        assert setup.slugs() == {"one-confirmation", *usual}
         assert setup.found("one-confirmation").cure == cure
         setup.namespace_policy(PERSISTENCE, Persistence(ensemble=2, write_quorum=2, ack_quorum=2))
         # Two copies on two bookies leave none to spare.
-        assert setup.slugs() == {"no-spare-bookie", "no-relay-yet", "no-speculative-reads"}
+        assert setup.slugs() == {"no-spare-bookie", *usual}
 
         # A second cluster that nobody can reach: what counts is what the namespace says.
         elsewhere = {"serviceUrl": "http://127.0.0.1:1", "brokerServiceUrl": "pulsar://127.0.0.1:1"}

@@ -1,5 +1,6 @@
-"""A shadow on a cluster goes on while a broker hangs that serves none of its topics, but owns a name of theirs: questions
-about a partitioned topic as a whole go to the owner of the name without a partition.
+"""A shadow on a cluster goes on while a broker hangs that serves none of its topics, but owns a name of theirs.
+
+Questions about a partitioned topic as a whole go to the owner of the name without a partition.
 """
 
 from __future__ import annotations

@@ -29,6 +29,7 @@ AS_SET = {
     **BUCKETS,
     "acknowledgmentAtBatchIndexLevelEnabled": "true",
     "dispatcherPauseOnAckStatePersistentEnabled": "true",
+    "unblockStuckSubscriptionEnabled": "true",
     "allowAutoTopicCreation": "false",
     "defaultRetentionTimeInMinutes": "2880",  # a broker starts only if it retains more than the quotas allow
     "defaultRetentionSizeInMB": "2048",

@@ -351,6 +351,7 @@ CASES: list[tuple[str, Change]] = [
     ("no-spare-bookie", lambda seen: replace(seen, bookies=3)),
     ("sick-broker", lambda seen: replace(seen, ailment="Not enough non-faulty bookies available")),
     ("no-speculative-reads", settings(bookkeeperClientSpeculativeReadTimeoutInMillis="0")),
+    ("stopped-reads-stay", settings(unblockStuckSubscriptionEnabled="false")),
     ("short-guard", all_of(planned(guard_ms=90_000), lambda seen: replace(seen, brokers=2))),
     (
         "short-guard",

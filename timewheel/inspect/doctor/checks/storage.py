@@ -55,6 +55,8 @@ READS_STOPPED = error_kind(slug="reads-stopped", do="Unload the topic: the broke
     why="After an outage of bookies the broker may read no more for a subscription: what is due is not delivered.")
 NO_SPECULATIVE_READS = note_kind(slug="no-speculative-reads", do="Decide whether a second bookie is read.",
     why="The setting is off, so a read asks the next bookie only after the first has failed or timed out.")
+STOPPED_READS_STAY = note_kind(slug="stopped-reads-stay", do="Let the broker look for reads that stopped.",
+    why="The setting is off, so what the broker reads no more, as after an outage of bookies, waits for an unload.")
 SHORT_GUARD = note_kind(slug="short-guard", do="Make it longer than twice the brokers' session time-out and 30 s.",
     why="Timers held while a broker dies may miss the guard: they go by the late lane, and may be handled twice.")
 ENDLESS_LEDGERS = warning_kind(slug="endless-ledgers", do="Let ledgers end after some hours.",
@@ -144,11 +146,20 @@ SPECULATIVE_READS = "bookkeeperClientSpeculativeReadTimeoutInMillis"
 USUAL_SPECULATIVE_MS = 1_000
 
 
-@check(NO_SPECULATIVE_READS, needs={Source.SETTINGS, Source.BOOKIES}, of_any_topic=True)
+UNBLOCK_STUCK = "unblockStuckSubscriptionEnabled"
+"""Each minute the broker reads on where messages and permits are, and no read is under way."""
+
+
+@check(NO_SPECULATIVE_READS, STOPPED_READS_STAY, needs={Source.SETTINGS, Source.BOOKIES}, of_any_topic=True)
 def _reads(seen: Seen) -> Iterator[Finding]:
-    if (seen.bookies or 0) > 1 and number(seen.settings, SPECULATIVE_READS, USUAL_SPECULATIVE_MS) == 0:
+    if (seen.bookies or 0) <= 1:
+        return
+    if number(seen.settings, SPECULATIVE_READS, USUAL_SPECULATIVE_MS) == 0:
         cure = broker_command(seen, SPECULATIVE_READS, USUAL_SPECULATIVE_MS)
         yield NO_SPECULATIVE_READS.at("the broker", read=f"{SPECULATIVE_READS} is 0: never", cure=cure)
+    if not is_on(seen.settings, UNBLOCK_STUCK, default=True):
+        cure = broker_command(seen, UNBLOCK_STUCK, "true")
+        yield STOPPED_READS_STAY.at("the broker", read=f"{UNBLOCK_STUCK} is false", cure=cure)
 
 
 SESSION_TIMEOUTS = ("zooKeeperSessionTimeoutMillis", "metadataStoreSessionTimeoutMillis")
