@@ -23,8 +23,7 @@ from timewheel.client.results import Outcome
 from timewheel.client.surface import own_numbers
 from timewheel.core import Calendar, Plan, SystemClock
 from timewheel.core.errors import ClientMisuse, SendFailed, SendOutcomeUnknown, TimewheelError
-from timewheel.core.names import partition_topic
-from timewheel.core.routing import calendar_topic_of
+from timewheel.core.names import Names, partition_topic
 from timewheel.producers import DelayedProducer, Timer, base_producer
 from timewheel.producers import pool as producer_pool
 from timewheel.testing import eventually
@@ -201,7 +200,7 @@ def test_a_send_into_a_terminated_interval_goes_to_the_running_one(
 ) -> None:
     noon_ms = now_ms() // DAY_MS * DAY_MS + DAY_MS // 2
     plan = make_plan(pulsar_broker, topic, Calendar(), at_ms=noon_ms, max_delay_ms=3 * DAY_MS)
-    today, tomorrow = (calendar_topic_of(plan, noon_ms + days * DAY_MS) for days in (0, 1))
+    today, tomorrow = (Names(plan).calendar_topic(noon_ms // DAY_MS + days) for days in (0, 1))
     due_ms = noon_ms + HOUR_MS
     # Prepared today, and judged after midnight: meanwhile the topic of today was terminated under an open producer.
     clock = SetClock(noon_ms)
@@ -221,7 +220,7 @@ def test_a_terminated_running_interval_is_a_failure_and_never_retried(
 ) -> None:
     noon_ms = now_ms() // DAY_MS * DAY_MS + DAY_MS // 2
     plan = make_plan(pulsar_broker, topic, Calendar(), at_ms=noon_ms, max_delay_ms=3 * DAY_MS)
-    today = calendar_topic_of(plan, noon_ms)
+    today = Names(plan).calendar_topic(noon_ms // DAY_MS)
     with AdminClient(pulsar_broker.admin_url) as admin:
         admin.topics.terminate(today)
     with DelayedProducer(pulsar_client, plan, clock=SetClock(noon_ms)) as producer:
@@ -233,7 +232,7 @@ def test_a_terminated_running_interval_is_a_failure_and_never_retried(
 def test_no_producer_is_opened_for_a_passed_interval(pulsar_broker: Broker, pulsar_client: Any, topic: str) -> None:
     noon_ms = now_ms() // DAY_MS * DAY_MS + DAY_MS // 2
     plan = make_plan(pulsar_broker, topic, Calendar(), at_ms=noon_ms + DAY_MS, max_delay_ms=3 * DAY_MS)
-    yesterday, today = (calendar_topic_of(plan, noon_ms + days * DAY_MS) for days in (0, 1))
+    yesterday, today = (Names(plan).calendar_topic(noon_ms // DAY_MS + days) for days in (0, 1))
     # Prepared before midnight, and the producer is opened after it, when the topic of that day is long removed.
     clock = SetClock(noon_ms, noon_ms + DAY_MS)
     with DelayedProducer(pulsar_client, plan, clock=clock) as producer:

@@ -15,7 +15,7 @@ from timewheel.core.durations import DAY_MS, HOUR_MS, MINUTE_MS
 from timewheel.core.errors import PlanError
 from timewheel.core.names import Names
 from timewheel.core.plan import Calendar, Native, Plan, Ring, Tiered, Wheel
-from timewheel.core.routing import ROUTING_CODE, Due, Hold, Router, calendar_topic_of
+from timewheel.core.routing import ROUTING_CODE, Due, Hold, Router
 from timewheel.core.steps import hop_bound, longest_due_stay_ms, steps
 from timewheel.core.topology import topology
 
@@ -131,17 +131,11 @@ def test_a_calendar_has_a_topic_per_interval(interval_ms: int, due_ms: int, labe
     assert Router(value).route(due_ms, NOW_MS) == Due(f"{DUE_TOPIC}.tw.{label}", max(due_ms - 1_500 - NOW_MS, 0) and (
         due_ms - 1_500
     ))  # fmt: skip
-    assert calendar_topic_of(value, due_ms) == f"{DUE_TOPIC}.tw.{label}"
 
 
 def test_a_past_due_timer_never_goes_to_a_passed_interval() -> None:
     router = Router(plan(Calendar()))
     assert router.route(NOW_MS - 40 * DAY_MS, NOW_MS + 1) == Due(f"{DUE_TOPIC}.tw.1d-20260101", 0)
-
-
-def test_a_plan_with_one_due_topic_has_no_calendar_topic() -> None:
-    with pytest.raises(TypeError, match="Native"):
-        calendar_topic_of(plan(Native()), NOW_MS)
 
 
 RINGS = Wheel(rings=(Ring(slot_ms=HOUR_MS, slots=30), Ring(slot_ms=DAY_MS, slots=32)))

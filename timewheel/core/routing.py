@@ -13,7 +13,7 @@ from dataclasses import astuple
 from typing import NamedTuple
 
 from timewheel.core.names import Names
-from timewheel.core.plan import Calendar, Native, Plan, Tiered
+from timewheel.core.plan import Native, Plan, Tiered
 from timewheel.core.steps import Step, steps
 
 ROUTING_CODE = 3
@@ -167,14 +167,3 @@ def release_at(step: Step, due_ms: int, entered_ms: int) -> int:
     if step.slot_ms:
         return due_ms // step.slot_ms * step.slot_ms - step.headstart_ms
     return entered_ms + step.stay_ms
-
-
-def calendar_topic_of(plan: Plan, due_ms: int) -> str:
-    """Return the due topic of a calendar plan for a due time.
-
-    Raises:
-        TypeError: The plan is not a calendar plan.
-    """
-    if not isinstance(plan.scheme, Calendar):
-        raise TypeError(f"a {type(plan.scheme).__name__} plan has one due topic, not one per interval")
-    return Names(plan).calendar_topic(due_ms // plan.scheme.interval_ms)
