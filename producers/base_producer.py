@@ -21,13 +21,7 @@ from timewheel.client.hooks import Hooks
 from timewheel.client.process import ProcessGuard
 from timewheel.client.producer_pool import CLOSED, Opened, PooledProducer, ProducerPool
 from timewheel.client.reaching import BrokerUnreachable, RoleRefused, reaching
-from timewheel.client.results import (
-    NO_RESULT,
-    Outcome,
-    cause_of,
-    outcome_of_error,
-    outcome_of_result,
-)
+from timewheel.client.results import NO_RESULT, Outcome, cause_of, outcome_of_error, outcome_of_result
 from timewheel.client.surface import ClientLike
 from timewheel.core.arguments import check_client_and_plan
 from timewheel.core.cancellations import Cancellation, CancelResult, Stamps, answer_of

@@ -370,10 +370,7 @@ class RelayProcessEnded(Event):
     again_in_ms: int
 
 
-@_event(
-    "error",
-    "Renew the token in its file: the client reads it again. A token given as text needs a restart.",
-)
+@_event("error", "Renew the token in its file: the client reads it again. A token given as text needs a restart.")
 class TokenExpired(Event):
     """The client shows a token that has expired by this machine's clock. The broker drops it silently, and the client
     tries for ever. Once per token.
@@ -653,10 +650,7 @@ class ShadowInspectionFails(Event):
     reason: str
 
 
-@_event(
-    "warning",
-    "Write the number into the plan, and run `timewheel topics ensure PLAN --grow`.",
-)
+@_event("warning", "Write the number into the plan, and run `timewheel topics ensure PLAN --grow`.")
 class ShadowMissesPartitions(Event):
     """The due topic has more partitions than its plan: from those nothing is moved, and they gather gaps."""
 

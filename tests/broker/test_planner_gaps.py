@@ -194,8 +194,7 @@ def compared(spark: SparkSession, played: Played, positions: Integers) -> Compar
     counted = [counts[np.searchsorted(moments_ms, span_ms)] for span_ms in spans_ms]
     least, most = (np.array([end(found) for found in counted]) for end in (np.min, np.max))
     return Compared(
-        off=int(np.maximum(np.maximum(least - gaps, gaps - most), 0).max()),
-        width=float(np.median(most - least)),
+        off=int(np.maximum(np.maximum(least - gaps, gaps - most), 0).max()), width=float(np.median(most - least))
     )
 
 

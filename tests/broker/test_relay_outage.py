@@ -117,10 +117,7 @@ def test_hops_and_deliveries_go_on_soon_after_another_broker_serves_the_topics_o
         after_s: dict[str, float] = {}
 
         def all_go_on() -> bool:
-            going_on = {
-                "hops": to_lost.hops > stalled_at + 1,
-                "deliveries": len(lost_topic.handled.times) > silent_at,
-            }
+            going_on = {"hops": to_lost.hops > stalled_at + 1, "deliveries": len(lost_topic.handled.times) > silent_at}
             now_s = time.monotonic() - served_s
             after_s.update((name, now_s) for name, goes_on in going_on.items() if goes_on and name not in after_s)
             return len(after_s) == len(going_on)

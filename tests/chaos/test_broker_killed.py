@@ -46,10 +46,7 @@ TRAFFIC = Traffic(burst=50, every_s=0.5, shortest_ms=26_000, longest_ms=36_000)
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize(("kills", "cancel"), PLAYS)
 def test_broker_killed_under_living_relays_and_consumer_loses_nothing_and_leaves_no_extra_copy(
-    make_local_pulsar: MakeLocalPulsar,
-    stage: MakeStage,
-    kills: int,
-    cancel: Cancel | None,
+    make_local_pulsar: MakeLocalPulsar, stage: MakeStage, kills: int, cancel: Cancel | None
 ) -> None:
     broker = make_local_pulsar(config=QUICK_TAKEOVER)
     on = stage(TIERS, broker=broker, guard_ms=GUARD_MS, partitions=2, cancel=cancel)

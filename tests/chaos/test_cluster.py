@@ -37,10 +37,7 @@ PLANS: Mapping[str, Mapping[str, Any]] = {
     "tiers": TIERS,
     "wheel": {
         "scheme": Wheel(
-            rings=(
-                Ring(slot_ms=2_000, slots=14, headstart_ms=1_000),
-                Ring(slot_ms=20_000, slots=8, headstart_ms=4_000),
-            )
+            rings=(Ring(slot_ms=2_000, slots=14, headstart_ms=1_000), Ring(slot_ms=20_000, slots=8, headstart_ms=4_000))
         ),
         "partitions": 2,
         "guard_ms": 2_000,

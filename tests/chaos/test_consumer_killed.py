@@ -36,8 +36,7 @@ CONSUMER_POINTS: Points = {"in_handler": 400, "between_handled_and_ack": 400, "a
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("kills", KILLS.values(), ids=KILLS)
 def test_two_consumers_with_their_relays_killed_at_any_moment_lose_nothing_and_repeat_only_what_was_in_hand(
-    stage: MakeStage,
-    kills: int,
+    stage: MakeStage, kills: int
 ) -> None:
     on = stage(TIERS, guard_ms=5_000, partitions=2)
     consumers = [on.consumer(f"consumer-{number}", embedded=True) for number in range(2)]

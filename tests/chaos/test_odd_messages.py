@@ -333,10 +333,7 @@ def shadowed() -> Plan:
 PLACES = {
     "tier": Place(lambda: plan_of(TIERS), held_in, timer, odd=ODD),
     "tier that the broker holds": Place(
-        lambda: plan_of(Tiered(window_ms=1_500, tiers_ms=(1_500, 4_000), hold="broker")),
-        held_in,
-        timer,
-        odd=WHOLE,
+        lambda: plan_of(Tiered(window_ms=1_500, tiers_ms=(1_500, 4_000), hold="broker")), held_in, timer, odd=WHOLE
     ),
     "slot": Place(
         lambda: plan_of(Wheel(rings=(Ring(slot_ms=4_000, slots=10, headstart_ms=500),)), max_delay_ms=30_000),
@@ -353,10 +350,7 @@ PLACES = {
     "topic of retries": Place(lambda: plan_of(TIERS, retry=True), lambda stage, _: stage.names.retry(BUSINESS), again),
     "intake": Place(shadowed, lambda stage, _: stage.names.intake, of_intake, odd=ODD),
     "topic with a shadow": Place(
-        shadowed,
-        lambda stage, _: stage.plan.due_topic,
-        lambda *asked: ((), asked[-1]),
-        is_plain=True,
+        shadowed, lambda stage, _: stage.plan.due_topic, lambda *asked: ((), asked[-1]), is_plain=True
     ),
 }
 SHORT = ("tier", "slot")

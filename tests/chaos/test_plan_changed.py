@@ -60,11 +60,7 @@ BEFORE = {
     20_000: Traffic(burst=400, every_s=0.4, shortest_ms=50_000, longest_ms=90_000),
 }
 AFTER = Traffic(burst=50, every_s=0.5, shortest_ms=8_000, longest_ms=25_000, limit=2_000)
-POINTS: Points = {
-    "before_forward": 400,
-    "between_publish_confirmed_and_ack": 20,
-    "after_ack": 20,
-}
+POINTS: Points = {"before_forward": 400, "between_publish_confirmed_and_ack": 20, "after_ack": 20}
 KILL_TIMEOUT_S = 300.0
 FILL_TIMEOUT_S = 180.0
 DRAIN_TIMEOUT_S = 300.0
@@ -74,10 +70,7 @@ DRAIN_TIMEOUT_S = 300.0
 @pytest.mark.timeout(1_200)
 @pytest.mark.parametrize(("name", "waiting", "kills"), PLAYS)
 def test_a_plan_changes_under_way_and_nothing_is_lost_or_left_behind(
-    stage: MakeStage,
-    name: str,
-    waiting: int,
-    kills: int,
+    stage: MakeStage, name: str, waiting: int, kills: int
 ) -> None:
     before, scheme, changed = CHANGES[name]
     on = stage(before, guard_ms=GUARD_MS, partitions=2, max_delay_ms=MAX_DELAY_MS)

@@ -271,12 +271,7 @@ def _lines(path: Path) -> list[tuple[int, int]]:
 @pytest.mark.proof
 @pytest.mark.parametrize("kills", KILLS.values(), ids=KILLS)
 def test_consumers_killed_while_they_try_again_lose_nothing_and_fork_no_chain(
-    chaos_broker: LocalPulsar,
-    tmp_path: Path,
-    kills: int,
-    seed: int,
-    say: Callable[[object], None],
-    evidence: Evidence,
+    chaos_broker: LocalPulsar, tmp_path: Path, kills: int, seed: int, say: Callable[[object], None], evidence: Evidence
 ) -> None:
     verdict, made = play(chaos_broker, tmp_path, seed, kills, has_inbox=True)
     say(dict(made.kills))

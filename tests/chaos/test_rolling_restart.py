@@ -28,8 +28,7 @@ DRAIN_TIMEOUT_S = 180.0
 @pytest.mark.timeout(1_200)
 @pytest.mark.parametrize("relays", RELAYS)
 def test_a_rolling_restart_of_relay_services_loses_nothing_and_makes_no_timer_late(
-    stage: MakeStage,
-    relays: int,
+    stage: MakeStage, relays: int
 ) -> None:
     on = stage(TIERS, guard_ms=GUARD_MS, partitions=relays)
     services, consumer = [on.service(f"relay-{number}") for number in range(relays)], on.consumer("consumer")

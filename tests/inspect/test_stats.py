@@ -18,12 +18,7 @@ from timewheel.broker.admin.client import AdminClient
 from timewheel.broker.admin.entries import read_entry
 from timewheel.broker.admin.http import MAX_REASON_CHARACTERS, error_of
 from timewheel.broker.admin.names import namespace_path, subscription_of, subscription_path, tenant_path, topic_path
-from timewheel.broker.admin.stats import (
-    read_internal_stats,
-    read_partitioned_stats,
-    read_topic_stats,
-    stats_query,
-)
+from timewheel.broker.admin.stats import read_internal_stats, read_partitioned_stats, read_topic_stats, stats_query
 from timewheel.client.positions import EntryPosition
 from timewheel.core.broker_profile import BrokerProfile
 from timewheel.core.errors import AdminDenied, AdminError, AdminMissing, BadName

@@ -184,10 +184,7 @@ def test_it_does_not_matter_how_many_were_priced_at_first(
     assert winner.cost_writes_per_second == pytest.approx(world.best_cost())
 
 
-@given(
-    true=gap_numbers,
-    factors=st.lists(st.floats(0.01, 200.0), min_size=len(SCHEMES), max_size=len(SCHEMES)),
-)
+@given(true=gap_numbers, factors=st.lists(st.floats(0.01, 200.0), min_size=len(SCHEMES), max_size=len(SCHEMES)))
 def test_whatever_the_law_says_the_winner_was_counted_within_the_limit(
     priced: dict[Scheme, Assessed], true: list[float], factors: list[float]
 ) -> None:

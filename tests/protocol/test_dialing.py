@@ -84,16 +84,8 @@ def answer(**changes: Any) -> LookedUp:
         ),
         (PLAIN, {"through_service": True}, Target(PLAIN.addresses, "owner:6650")),
         (SECURE, {"through_service": True}, Target(SECURE.addresses, "owner:6651")),
-        (
-            SECURE,
-            {"through_service": True, "tls_url": "pulsar://owner:6650"},
-            Target(SECURE.addresses, "owner:6650"),
-        ),
-        (
-            PLAIN,
-            {"through_service": True, "url": "pulsar+ssl://owner:6651"},
-            Target(PLAIN.addresses, "owner:6651"),
-        ),
+        (SECURE, {"through_service": True, "tls_url": "pulsar://owner:6650"}, Target(SECURE.addresses, "owner:6650")),
+        (PLAIN, {"through_service": True, "url": "pulsar+ssl://owner:6651"}, Target(PLAIN.addresses, "owner:6651")),
     ],
 )
 def test_what_follows_from_an_answer(service: ServiceUrl, changes: dict[str, Any], step: Ask | Target) -> None:

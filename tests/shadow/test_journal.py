@@ -50,8 +50,7 @@ def test_however_many_copies_wait_few_checkpoints_stand_for_them() -> None:
 
 _steps = st.lists(
     st.one_of(
-        st.tuples(st.just("add"), st.integers(0, 3)),
-        st.tuples(st.just("pass"), st.integers(-3, 8), st.integers(0, 60)),
+        st.tuples(st.just("add"), st.integers(0, 3)), st.tuples(st.just("pass"), st.integers(-3, 8), st.integers(0, 60))
     ),
     max_size=60,
 )

@@ -75,8 +75,7 @@ SAID: list[tuple[ShadowOverview, str]] = [
     ),
     (
         replace(
-            overview(State.NATIVE, holding=0, relay=None, copies=Queue(entries=0, oldest_ms=None)),
-            former={"tier": 7},
+            overview(State.NATIVE, holding=0, relay=None, copies=Queue(entries=0, oldest_ms=None)), former={"tier": 7}
         ),
         "are to go back",
     ),

@@ -198,8 +198,7 @@ def test_a_window_shorter_than_the_delays_still_says_what_a_full_topic_holds(hou
 
 
 @pytest.mark.parametrize(
-    ("window_ms", "longest_ms", "turns"),
-    [(100, 0, 2), (100, 100, 3), (100, 950, 12), (1, 10**6, MAX_TURNS)],
+    ("window_ms", "longest_ms", "turns"), [(100, 0, 2), (100, 100, 3), (100, 950, 12), (1, 10**6, MAX_TURNS)]
 )
 def test_a_window_comes_again_until_its_first_turn_is_all_due(window_ms: int, longest_ms: int, turns: int) -> None:
     assert turns_of(window_ms, longest_ms) == turns
@@ -546,8 +545,7 @@ def test_delays_have_moved_as_far_as_their_shares_have(
 
 
 @pytest.mark.parametrize(
-    ("per_second", "is_drift"),
-    [(1.0, False), (1.15, False), (1.5, True), (0.9, False), (0.7, True)],
+    ("per_second", "is_drift"), [(1.0, False), (1.15, False), (1.5, True), (0.9, False), (0.7, True)]
 )
 def test_the_rate_has_changed_beyond_a_fifth(per_second: float, is_drift: bool) -> None:
     assert drift(sends_with(UNIFORM), reference(UNIFORM_THEN, per_second)).is_rate == is_drift
@@ -574,12 +572,7 @@ def history(days: int) -> Cells:
 @pytest.mark.parametrize("days", [3, 21])
 @pytest.mark.parametrize(
     ("from_hour", "until_hour", "per_second", "median_ms"),
-    [
-        (2, 5, 0.025, HOUR_MS),
-        (14, 15, 0.25, 5 * HOUR_MS),
-        (11, 13, 0.1375, 5 * HOUR_MS),
-        (0, 48, 0.1375, 5 * HOUR_MS),
-    ],
+    [(2, 5, 0.025, HOUR_MS), (14, 15, 0.25, 5 * HOUR_MS), (11, 13, 0.1375, 5 * HOUR_MS), (0, 48, 0.1375, 5 * HOUR_MS)],
 )
 def test_the_same_hours_are_compared(
     days: int, from_hour: int, until_hour: int, per_second: float, median_ms: int

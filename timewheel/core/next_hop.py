@@ -235,11 +235,7 @@ def retry_hop(
             (broker-facts: slot-sweep).
     """
     life = envelope.life
-    next_life = life._replace(
-        attempt=life.attempt + 1,
-        first_due_ms=first_wanted_ms(envelope),
-        only_for=subscription,
-    )
+    next_life = life._replace(attempt=life.attempt + 1, first_due_ms=first_wanted_ms(envelope), only_for=subscription)
     successor = Envelope(envelope.timer_id, due_ms, now_ms, envelope.generation, 0, router.plan.revision, next_life)
     route = router.route(due_ms, now_ms, subscription)
     swept_ms = route.release_at_ms - router.plan.skew_ms if isinstance(route, Hold) and not route.stay_ms else None

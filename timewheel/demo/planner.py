@@ -62,9 +62,7 @@ def foresee(
 def _foreseen(history: History, result: Result, row: Measured) -> Foreseen:
     profile = result.broker.profile
     simulation = simulation_of(
-        result.settings.plan(row.scheme),
-        history.cells(row.scheme),
-        moments_ms=[result.unloads_ms[row.scheme]],
+        result.settings.plan(row.scheme), history.cells(row.scheme), moments_ms=[result.unloads_ms[row.scheme]]
     )
     return Foreseen(
         scheme=row.scheme,

@@ -40,9 +40,7 @@ def lateness(ascending_ms: Sequence[int]) -> Lateness:
         return Lateness(p50_ms=0, p99_ms=0, max_ms=0)
     last = len(ascending_ms) - 1
     return Lateness(
-        p50_ms=ascending_ms[round(0.50 * last)],
-        p99_ms=ascending_ms[round(0.99 * last)],
-        max_ms=ascending_ms[last],
+        p50_ms=ascending_ms[round(0.50 * last)], p99_ms=ascending_ms[round(0.99 * last)], max_ms=ascending_ms[last]
     )
 
 

@@ -42,14 +42,7 @@ from timewheel.shadow.curing import Excess
 from timewheel.shadow.desired_state import DesiredState, State, caught_up_in, desired_in, drains, moves
 from timewheel.shadow.draining import former_backlogs
 from timewheel.shadow.driver.inspector import refusal_of
-from timewheel.shadow.machine.cursors import (
-    Stretch,
-    acked_in,
-    cursors_in,
-    entries_after,
-    pending_entries,
-    stretches_of,
-)
+from timewheel.shadow.machine.cursors import Stretch, acked_in, cursors_in, entries_after, pending_entries, stretches_of
 from timewheel.shadow.machine.move_decider import MoveDecider
 from timewheel.shadow.machine.survey_counters import ARRIVED_MS, Pending
 from timewheel.shadow.stored_entries import entries_in, properties_in, timers_in

@@ -211,11 +211,7 @@ DEDUPLICATES = warning_kind(
     do="Nothing if none batches and delays (Python's do not batch unless told to), and that rare loss at a producer's "
     "start can be borne. Else change that producer alone: no batching; initial_sequence_id = 1 if it has no name.",
 )
-UNSEEN = error_kind(
-    slug="not-seen",
-    why="Unread settings may forbid a shadow.",
-    do="Use a role that may read it.",
-)
+UNSEEN = error_kind(slug="not-seen", why="Unread settings may forbid a shadow.", do="Use a role that may read it.")
 UNSEEN_OF_BROKER = note_kind(
     slug="not-seen-of-broker",
     why="Of the broker only the defaults of its version are known.",

@@ -352,10 +352,7 @@ class _Look:
             name=name,
             namespace=namespace_of(name),
             spec=None,
-            state=TopicState(
-                partitions=partitions,
-                existing=frozenset(range(len(parts_of(name, partitions)))),
-            ),
+            state=TopicState(partitions=partitions, existing=frozenset(range(len(parts_of(name, partitions))))),
             by_broker=True,
         )
         return self._seen([found])

@@ -15,13 +15,7 @@ from typing import Any
 import pulsar
 
 from timewheel.client.hooks import ConnectionWatch
-from timewheel.client.native import (
-    NO_SCHEMA,
-    Entries,
-    carry,
-    properties_size,
-    size_of,
-)
+from timewheel.client.native import NO_SCHEMA, Entries, carry, properties_size, size_of
 from timewheel.client.positions import Position
 from timewheel.client.results import is_of_message
 from timewheel.client.schemas import SCHEMA_REFUSALS

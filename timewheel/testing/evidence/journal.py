@@ -141,8 +141,5 @@ class Journal:
 
     def progress(self) -> Progress:
         return Progress(
-            attempted=self.attempted,
-            confirmed=self.confirmed,
-            handled=len(self.handled),
-            last_due_ms=self.last_due_ms,
+            attempted=self.attempted, confirmed=self.confirmed, handled=len(self.handled), last_due_ms=self.last_due_ms
         )
