@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 import uuid
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import pulsar
@@ -32,7 +33,9 @@ from timewheel.broker.admin.policies import (
 )
 from timewheel.client.positions import EntryPosition
 from timewheel.core.errors import AdminError, AdminMissing
+from timewheel.core.names import namespace_of
 from timewheel.testing import eventually
+from timewheel.testing.admin_calls import bundle_of
 from timewheel.testing.ports import free_ports
 
 if TYPE_CHECKING:
@@ -114,6 +117,17 @@ def test_what_is_not_there_is_missing_by_name(admin: AdminClient, namespace: str
     with pytest.raises(AdminMissing):
         admin.subscriptions.create(missing, "s")
     assert admin.topics.partitions(missing) is None, "nor is the topic made"
+
+
+@pytest.mark.parametrize("ask", ["properties", "last_position", "delete", "delete_unpartitioned", "update_properties"])
+def test_a_namespace_made_after_a_question_about_its_topic_has_all_its_bundles(
+    ask: str, pulsar_broker: Broker, admin: AdminClient, topic: str
+) -> None:
+    later = topic.replace("/t-", "-later/t-")
+    with suppress(AdminMissing):
+        getattr(admin.topics, ask)(later, *[{"a": "b"}][: ask == "update_properties"])
+    admin.namespaces.create(namespace_of(later), bundles=4)
+    assert bundle_of(pulsar_broker.admin_url, later) != "0x00000000_0xffffffff"
 
 
 # --- topics

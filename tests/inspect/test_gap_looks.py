@@ -612,11 +612,12 @@ def test_what_is_printed_is_one_word_for_a_shell_and_repeats_how_the_cluster_is_
     ],
 )
 def test_a_shadow_is_known_by_the_properties_of_its_intake(answer: Any, state: str | None) -> None:
-    cluster = Cluster({"/persistent/a/b/t.tw.journal/properties": answer})
+    journal = "/persistent/a/b/t.tw.journal"
+    cluster = Cluster({f"{journal}/partitions": {"partitions": 1}, f"{journal}/properties": answer})
     seen = snapshot_of(gap_status(9))
     with cluster.client() as admin:
         assert with_shadows(admin, seen).shadowed == ({} if state is None else {"persistent://a/b/t": state})
-    assert len(cluster.asked) == 1
+    assert len(cluster.asked) == 2
 
 
 def test_a_log_is_read_back_and_bounded(tmp_path: Path) -> None:

@@ -29,6 +29,15 @@ MAX_UNANSWERED = 16
 _NOT_WRITTEN_YET = "LastConfirmedEntry is"
 
 
+def _existing(http: AdminHttp, topic: str) -> str:
+    """Return the path of a topic; AdminMissing if it does not exist. This question does not harm a namespace that is
+    created later (broker-facts: bundles-of-a-missing-namespace).
+    """
+    path = topic_path(topic)
+    http.get(f"{path}/partitions")
+    return path
+
+
 class Topics:
     """Operations on topics. Names are in full: ``persistent://tenant/namespace/topic``, or its ``...-partition-N``.
 
@@ -83,11 +92,18 @@ class Topics:
         force it under a living producer: its next send would succeed into a new topic without subscriptions
         (broker-facts: removing-a-topic).
         """
-        return self._http.remove(f"{topic_path(topic)}/partitions", {"force": "true"} if force else None)
+        return self._remove(topic, "/partitions", force=force)
 
     def delete_unpartitioned(self, topic: str, *, force: bool = False) -> bool:
         """Delete a topic without partitions; see `delete`."""
-        return self._http.remove(topic_path(topic), {"force": "true"} if force else None)
+        return self._remove(topic, "", force=force)
+
+    def _remove(self, topic: str, what: str, *, force: bool) -> bool:
+        try:
+            path = _existing(self._http, topic)
+        except AdminMissing:
+            return False
+        return self._http.remove(path + what, {"force": "true"} if force else None)
 
     def list_partitioned(self, namespace: str) -> tuple[str, ...]:
         """List the namespace's partitioned topics, without suffixes."""
@@ -103,11 +119,11 @@ class Topics:
         Raises:
             AdminMissing: The topic does not exist, or the broker is older than 2.11 and stores no properties.
         """
-        return dict(self._http.get(f"{topic_path(topic)}/properties") or {})
+        return dict(self._http.get(f"{_existing(self._http, topic)}/properties") or {})
 
     def update_properties(self, topic: str, properties: Mapping[str, str]) -> None:
         """Set these properties of a topic, partitioned or not; other properties stay. Raises as `properties`."""
-        self._http.call("PUT", f"{topic_path(topic)}/properties", body=dict(properties))
+        self._http.call("PUT", f"{_existing(self._http, topic)}/properties", body=dict(properties))
 
     def terminate(self, topic: str) -> dict[int, EntryPosition]:
         """Terminate a partitioned topic: sends are refused from now on, its messages are still delivered.
@@ -164,7 +180,7 @@ class Topics:
 
     def last_position(self, topic: str) -> EntryPosition:
         """Return the last entry's position in a partition, or in a topic without partitions; entry -1: it is empty."""
-        found = self._http.get(f"{topic_path(topic)}/lastMessageId")
+        found = self._http.get(f"{_existing(self._http, topic)}/lastMessageId")
         return EntryPosition(found["ledgerId"], found["entryId"])
 
     def position_at(self, topic: str, at_ms: int) -> EntryPosition:
@@ -229,7 +245,7 @@ class Subscriptions:
             AdminMissing: The topic does not exist. (Checked first: brokers with topic auto-creation would create one
                 without partitions by this call.)
         """
-        self._http.get(f"{topic_path(topic)}/partitions")
+        _existing(self._http, topic)
         return self._http.make(subscription_path(topic, subscription), body=_START[start])
 
     def list(self, topic: str) -> tuple[str, ...]:
