@@ -24,7 +24,7 @@ from timewheel.broker.admin.entries import BatchedMessage, BatchGarbled, StoredE
 from timewheel.broker.admin.topics import MAX_UNANSWERED, Topics
 from timewheel.client.positions import EntryPosition
 from timewheel.core.envelope import Envelope
-from timewheel.core.errors import AdminDenied, AdminError, AdminMissing, AdminUnreachable
+from timewheel.core.errors import AdminDenied, AdminError, AdminMissing, AdminUnreachable, OwnerUnreachable
 from timewheel.inspect.entries import Entries, Run
 from timewheel.inspect.errors import NothingToSample
 from timewheel.inspect.sample import (
@@ -218,12 +218,17 @@ def denied(_number: int) -> httpx.Response:
     return httpx.Response(403, json={"reason": "no permission to peek"})
 
 
+def owner_away(_number: int) -> httpx.Response:
+    raise OwnerUnreachable("GET entry", "no connection to its owner; try again", sent=False)
+
+
 @pytest.mark.parametrize(
     ("answer", "error", "said", "most"),
     [
         (gone, NothingToSample, r"Message not found.*take fewer", 200),  # a tenth, and what was under way
         (silence, AdminUnreachable, "nothing came", 100),
         (denied, AdminDenied, "no permission to peek", 50),
+        (owner_away, OwnerUnreachable, "no connection to its owner; try again", 50),
     ],
 )
 def test_what_concerns_more_than_an_entry_ends_it_long_before_all_are_asked_for(

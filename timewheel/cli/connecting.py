@@ -23,7 +23,7 @@ from typer import Option
 from timewheel.cli.terminal import print_error
 from timewheel.core.clock import SystemClock
 from timewheel.core.durations import MINUTE_MS
-from timewheel.core.errors import BadConnection, TimewheelError
+from timewheel.core.errors import OWNER_DIED, BadConnection, TimewheelError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -423,7 +423,8 @@ class Access:
         return self.connection.sources.get(field, field)
 
     def _service_hint(self, url: str) -> str:
-        found_by = None if url == self.connection.service_url else f"a lookup at {self.connection.admin_url}"
+        is_named = url != self.connection.service_url
+        found_by = f"a lookup at {self.connection.admin_url}: {OWNER_DIED}" if is_named else None
         return self._hint("service_url", "--service-url pulsar://HOST:6650", found_by)
 
     def _hint(self, url: str, option: str, found_by: str | None = None) -> str:

@@ -334,6 +334,12 @@ class AdminUnreachable(AdminError, ConnectionError):
         super().__init__(None, endpoint, reason)
 
 
+OWNER_DIED = (
+    "if this broker has died, try again when its session has timed out (30 s by default) and another has its topics"
+)
+"""Remedy if the broker that another one has named does not answer."""
+
+
 class OwnerUnreachable(AdminError, ConnectionError):
     """The asked broker answers, and the broker that it names as the owner of the topic does not: it has died or hangs,
     and the cluster has not given its topics to another one yet.

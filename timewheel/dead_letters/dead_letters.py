@@ -13,7 +13,7 @@ from timewheel.client.dead_letters import DEAD_FROM, DEAD_REASON, PARKED_ERROR, 
 from timewheel.client.positions import EntryPosition, Position
 from timewheel.core.durations import whole_number
 from timewheel.core.envelope import ID_PROPERTY, Envelope
-from timewheel.core.errors import AdminDenied, AdminError, AdminMissing, AdminUnreachable
+from timewheel.core.errors import AdminDenied, AdminError, AdminMissing, AdminUnreachable, OwnerUnreachable
 from timewheel.core.grouping import LARGEST_BATCH
 from timewheel.core.names import DEAD_LETTER_SUBSCRIPTION, PARKED_SUBSCRIPTION, Names, partition_topic
 from timewheel.core.plan import Plan
@@ -249,7 +249,7 @@ def _dead_letters_at(admin: AdminClient, topic: str, box: Box, position: EntryPo
         return _dead_letters_in(topic, box, admin.topics.entry(topic, position))
     except AdminMissing:
         return ()  # it was acknowledged meanwhile
-    except (AdminDenied, AdminUnreachable):
+    except (AdminDenied, AdminUnreachable, OwnerUnreachable):
         raise
     except (AdminError, ValueError) as error:  # its properties are too long for a header, for example
         reason = f"the admin API does not show it: {error}"

@@ -24,7 +24,7 @@ from timewheel.broker.admin.entries import StoredEntry
 from timewheel.broker.admin.stats import is_users
 from timewheel.core.broker_profile import BrokerProfile
 from timewheel.core.envelope import NUDGE_PROPERTY, PROBE_PROPERTY, TIMER_PROPERTY, Envelope
-from timewheel.core.errors import AdminDenied, AdminError, AdminUnreachable, EnvelopeError
+from timewheel.core.errors import AdminDenied, AdminError, AdminUnreachable, EnvelopeError, OwnerUnreachable
 from timewheel.core.extras import need_extras
 from timewheel.core.gap_law import shows_full
 from timewheel.core.ids import is_native_id
@@ -233,7 +233,7 @@ def _look(
 def _outcome(admin: AdminClient, place: Place) -> StoredEntry | AdminError:
     try:
         return admin.topics.entry(place.topic, place.position)
-    except (AdminDenied, AdminUnreachable):
+    except (AdminDenied, AdminUnreachable, OwnerUnreachable):
         raise
     except AdminError as error:
         return error

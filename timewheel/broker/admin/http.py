@@ -24,7 +24,14 @@ from tenacity.wait import WaitBaseT
 from timewheel.client.port_probe import mistake_in
 from timewheel.core.clock import Clock, SystemClock, pause
 from timewheel.core.connection import expires_ms_of, role_of, urls_of
-from timewheel.core.errors import AdminDenied, AdminError, AdminMissing, AdminUnreachable, OwnerUnreachable
+from timewheel.core.errors import (
+    OWNER_DIED,
+    AdminDenied,
+    AdminError,
+    AdminMissing,
+    AdminUnreachable,
+    OwnerUnreachable,
+)
 
 MAX_REASON_CHARACTERS = 400
 """Limit of a reason in an error: brokers put whole Java stack traces into it."""
@@ -692,10 +699,7 @@ def _base_of(admin_url: str) -> str:
 def _owner_unreachable(
     endpoint: str, base: str, url: httpx.URL, error: httpx.TransportError, *, sent: bool
 ) -> OwnerUnreachable:
-    remedy = (
-        f"{base} redirected there: if this broker has died, try again when its session has timed out (30 s by default) "
-        "and another has its topics; else: does this host reach the web address that it advertises?"
-    )
+    remedy = f"{base} redirected there: {OWNER_DIED}; else: does this host reach the web address that it advertises?"
     return OwnerUnreachable(endpoint, f"{_failure(url, sent=sent)}: {_words_of(error)}; {remedy}", sent=sent)
 
 
