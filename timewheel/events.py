@@ -140,7 +140,7 @@ class CalendarTopicDeleted(Event):
     topic: str
 
 
-@_event("warning", "See its note: mostly a consumer of a subscription must run. Never delete the topic by force.")
+@_event("warning", "See its note: mostly a consumer must run. Never delete the topic by force.")
 class CalendarTopicStuck(Event):
     """A passed topic is kept: it is not as planned, or was not drained or left by its clients for an hour."""
 
@@ -180,7 +180,7 @@ class TimersWaitForCancellations(Alarm):
     waited_ms: int
 
 
-@_event("warning", "Cancel groups, hand the timer and not only its id to `cancel`, or keep cancellations shorter.")
+@_event("warning", "Cancel groups, hand the timer and not only its id to `cancel`, or shorten `keep`.")
 class ManyCancellations(Event):
     """Cancellations exceed four fifths of a process's limit."""
 
@@ -189,7 +189,7 @@ class ManyCancellations(Event):
     limit: int
 
 
-@_event("error", "Find their writer; cancel groups, or hand the timer and not only its id to `cancel`.")
+@_event("error", "Find their writer; else as for `many_cancellations`.")
 class CancellationsRefused(Alarm):
     """A process remembers no more cancellations: timers of new ones are handed out."""
 
@@ -247,12 +247,11 @@ class AcknowledgeFailed(Event):
 
 @_event(
     "error",
-    "See the error: a missing topic (`timewheel topics ensure PLAN`), its quota or termination, or a permission to "
-    "produce.",
+    "See the error: a missing topic (`timewheel topics ensure PLAN`), a quota, a termination, a permission.",
 )
 class RepublishFailed(Alarm):
-    """A timer to be parked, retried, or published again since it came far too early, is not stored; it stays
-    unacknowledged, and is tried again. Ten times too early, it is parked.
+    """A timer to be parked, retried, or published again since it came far too early, is not stored; it is tried
+    again. Ten times too early, it is parked.
     """
 
     timer: str
@@ -278,8 +277,8 @@ class EnvelopeUnreadable(Alarm):
 
 @_event("error", "Upgrade relays, then consumers, then producers; then `timewheel parked replay PLAN --all`.")
 class TimerTooNew(Alarm):
-    """A later version of timewheel wrote a timer, or a stranger; the consumer gave it back. After ten times, or if
-    there are many, it is parked, or handed out as unreadable if the plan has no topic for that.
+    """A later version of timewheel, or a stranger, wrote a timer; the consumer gave it back. After ten times it is
+    parked, or handed out as unreadable if the plan has no topic for that.
     """
 
     topic: str
@@ -289,7 +288,7 @@ class TimerTooNew(Alarm):
 # Handlers, except their failures: code around a handler, the inbox, and parked timers
 @_event("warning", "Repair the object and method in the event.")
 class MiddlewareFailed(Event):
-    """A middleware raised in `after` or `failed`, after the timer's outcome was decided."""
+    """A middleware raised after the timer's outcome was decided."""
 
     middleware: str
     method: str
@@ -312,16 +311,14 @@ class InboxNotNotified(Event):
     error: str
 
 
-@_event(
-    "error", "See why this process stood still, or the store's clock jumped, for longer than the lease of 30 seconds."
-)
+@_event("error", "See why this process stood still, or the store's clock jumped, for 30 seconds.")
 class InboxLeaseLost(Event):
     """A timer was handled after its lease had ended and another had claimed it: it may be handled twice."""
 
     timer_id: str | None
 
 
-@_event("error", "See the reason; `timewheel parked list PLAN` lists parked timers, `parked replay` has them handled.")
+@_event("error", "See the reason: `timewheel parked list PLAN`; `parked replay` has timers handled.")
 class TimerParked(Alarm):
     """A timer is parked: its handler gave it up, or it came too late to know whether it was cancelled."""
 
@@ -372,9 +369,7 @@ class RelayProcessEnded(Event):
 
 @_event("error", "Renew the token in its file: the client reads it again. A token given as text needs a restart.")
 class TokenExpired(Event):
-    """The client shows a token that has expired by this machine's clock. The broker drops it silently, and the client
-    tries for ever. Once per token.
-    """
+    """The client's token has expired by this machine's clock. Brokers drop it silently. Once per token."""
 
     source: str
     expired_at_ms: int
@@ -412,15 +407,15 @@ class ProducerCloseFailed(Event):
     error: str
 
 
-@_event("warning", "Nothing, unless it keeps on: then look at the broker of that topic.")
+@_event("warning", "Nothing, unless it keeps on: then see the broker.")
 class ProducerReplaced(Alarm):
-    """A producer of the client was dead, after an outage of its broker, and another one was opened in its place."""
+    """A producer of the client was dead, as after an outage of its broker, and was replaced."""
 
     topic: str
     reason: str
 
 
-@_event("error", "Report it with its error: it is a fault of timewheel or of the client.")
+@_event("error", "Report it with its error.")
 class ProducerDispatcherFailed(Event):
     """The thread that ends sends met an unexpected exception, and goes on."""
 
@@ -428,7 +423,7 @@ class ProducerDispatcherFailed(Event):
 
 
 # Relays, and connections of any kind
-@_event("error", "Report it with its reason: it is a fault of timewheel or of the client.")
+@_event("error", "Report it with its reason.")
 class RelaySessionCrashed(Event):
     """A partition began anew after an unexpected exception; nothing is lost."""
 
@@ -436,7 +431,7 @@ class RelaySessionCrashed(Event):
     reason: str
 
 
-@_event("warning", "Nothing, unless it keeps on: then see the reason, and the broker's log.")
+@_event("warning", "Nothing, unless it keeps on: then see the reason.")
 class RelaySessionFailed(Event):
     """A partition began anew after a failed send or a lost connection; nothing is lost."""
 
@@ -446,8 +441,8 @@ class RelaySessionFailed(Event):
 
 @_event("warning", "See the broker, the network, and the token (`token_expired`). Nothing is lost.")
 class ConnectionLost(Event):
-    """A consumer or relay has had no connection for 5 s, and is not ready. The client goes on trying, and another
-    connection is opened as soon as a broker serves the topic.
+    """A consumer or relay has had no connection for 5 s, and is not ready. Once a broker
+    serves the topic, another connection is opened.
     """
 
     topic: str
@@ -463,7 +458,7 @@ class ConnectionBack(Event):
 
 @_event("info")
 class ConsumerReplaced(Event):
-    """A broker served a topic again before the client's consumer was back, and another one was opened in its place."""
+    """A broker served a topic again before the client's consumer was back, which was replaced."""
 
     topic: str
 
@@ -476,11 +471,9 @@ class RelayWaitsForLease(Event):
     producer_name: str
 
 
-@_event("info", "Nothing while relays come and go. Otherwise those timers are gone: find out who skipped them.")
+@_event("info", "Nothing while relays come and go. Else those timers are gone: find who skipped them.")
 class RelayPositionJumped(Event):
-    """A relay met a gap in a holding topic's positions: another relay did what lies between, or the subscription was
-    skipped, cleared or moved.
-    """
+    """A relay met a gap in a holding topic's positions: another relay moved timers, or messages were skipped."""
 
     topic: str
     reason: str
@@ -488,8 +481,8 @@ class RelayPositionJumped(Event):
 
 @_event("warning", "`timewheel dead-letters list PLAN` shows it: the subscription `timewheel-dead-letter` keeps it.")
 class RelayDeadLetter(Alarm):
-    """A message that is no timer, or that no topic takes, was moved to `<due topic>.tw.dead-letter`. Of messages that
-    the client hides it has the place only: `position` is two, with `..` between.
+    """A message that is no timer, or that no topic takes, was moved to `<due topic>.tw.dead-letter`; of messages that
+    the client hides only their place: two positions, with `..` between.
     """
 
     topic: str
@@ -500,8 +493,8 @@ class RelayDeadLetter(Alarm):
 
 @_event(
     "warning",
-    "Nothing after a change of the plan (raise `revision` with each), or after an outage with rings. Else look for a "
-    "wrong clock, or a foreign writer to its topics.",
+    "Nothing after a change of the plan (raise `revision`), or an outage with rings. Else look for a wrong clock or a "
+    "foreign writer.",
 )
 class RelayHopsBeyondPlan(Event):
     """A timer has made more hops than this plan sends, and goes on. Once per partition."""
@@ -514,8 +507,8 @@ class RelayHopsBeyondPlan(Event):
 
 @_event("error", "Report it: only a client with limits of its own does that.")
 class RelayBatchSplit(Event):
-    """The client split a group of hops, and all were sent once more, one by one: copies may arrive. If the relay died
-    in that moment, some may be lost.
+    """The client split a group of hops, and all were sent again: copies may arrive. If the relay died then, some may
+    be lost.
     """
 
     topic: str
@@ -523,11 +516,10 @@ class RelayBatchSplit(Event):
     messages: int
 
 
-@_event("error", "Find that producer, and withdraw `produce` on the destination from roles that you do not trust.")
+@_event("error", "Withdraw `produce` on the destination from roles that you do not trust.")
 class RelayNumbersUsedUp(Alarm):
-    """A foreign producer has used the relay's producer name with a number that the relay cannot have used, or has held
-    it for three minutes. The relay sends under a random name, and nothing is lost; after a crash some timers are stored
-    twice.
+    """A foreign producer has used the relay's name with an impossible number, or has held it for three minutes. The
+    relay sends under a random name; after a crash some timers are stored twice.
     """
 
     topic: str
@@ -550,7 +542,7 @@ class RelayDrainsFormerTopic(Event):
     backlog: int
 
 
-@_event("error", "See the reason: run the version of timewheel that made the topic, or make the topic in the reason.")
+@_event("error", "See the reason: run the version that made the topic, or make the missing topic.")
 class RelayFormerTopicUnreadable(Event):
     """Timers wait in a topic of an earlier plan that this relay cannot drain; it is not ready."""
 
@@ -561,9 +553,7 @@ class RelayFormerTopicUnreadable(Event):
 
 @_event("info", "Nothing. `/readyz` is 503 until all work.")
 class RelayPlansChanged(Event):
-    """The plan files have changed: relays of added plans begin, of removed plans drain and end, of changed plans
-    both.
-    """
+    """Plan files have changed: relays of added plans begin, of removed plans end, of changed plans both."""
 
     added: str
     removed: str
@@ -582,9 +572,7 @@ class RelayPlansRefused(Event):
 
 @_event("error", "See the reason and the broker.")
 class RelayPlanNotStarted(Event):
-    """A relay of a new or changed plan, or of a shadow with a new state, could not begin. It is tried again; not ready
-    meanwhile.
-    """
+    """A relay of a changed plan, or of a shadow with a new state, could not begin; not ready until it does."""
 
     due_topic: str
     reason: str
@@ -592,9 +580,7 @@ class RelayPlanNotStarted(Event):
 
 @_event("warning", "Give all processes the file that the reason names.")
 class RelayPlanOutdated(Event):
-    """The due topic was provisioned by a later revision of the plan, or by another plan of the same revision. The relay
-    goes on by its file. Once per reason.
-    """
+    """The due topic was provisioned by a later or another plan. The relay goes on by its file. Once per reason."""
 
     due_topic: str
     reason: str
@@ -613,11 +599,9 @@ class RelayNamespaceDropped(Event):
     waiting: int | None
 
 
-@_event("warning", "If some wait, let another relay serve that plan: else they are late, never lost.")
+@_event("warning", "If some wait, let another relay serve that plan.")
 class RelayPlanDropped(Event):
-    """A plan has left the plan files, and this process no longer serves it. `waiting` entries are in its holding
-    topics, if known.
-    """
+    """A plan has left the plan files, and is served no more. `waiting` entries are in its holding topics, if known."""
 
     due_topic: str
     waiting: int | None
@@ -642,9 +626,7 @@ class ShadowRefuses(Event):
 
 @_event("warning", "See the brokers' web service, and the shadow's rights to stats and properties.")
 class ShadowInspectionFails(Event):
-    """The admin API did not answer a shadow's request for state and subscriptions; after a minute nothing more is
-    moved.
-    """
+    """The admin API does not answer a shadow; after a minute nothing more is moved."""
 
     due_topic: str
     reason: str
@@ -652,7 +634,7 @@ class ShadowInspectionFails(Event):
 
 @_event("warning", "Write the number into the plan, and run `timewheel topics ensure PLAN --grow`.")
 class ShadowMissesPartitions(Event):
-    """The due topic has more partitions than its plan: from those nothing is moved, and they gather gaps."""
+    """The due topic has more partitions than its plan: the others gather gaps."""
 
     due_topic: str
     has: int
@@ -666,15 +648,15 @@ class ShadowWaitsForLease(Event):
     topic: str
 
 
-@_event("warning", "Nothing, unless it keeps on: then see the reason, and the broker's log.")
+@_event("warning", "Nothing, unless it keeps on: then see the reason.")
 class ShadowMoveFailed(Event):
-    """Moving from a partition began anew after an error, such as a reload of the topic. Nothing is lost."""
+    """Moving from a partition began anew after an error, as a reload of the topic. Nothing is lost."""
 
     topic: str
     reason: str
 
 
-@_event("info", "Nothing. Many forgotten acknowledgements after each reload: the broker keeps too few ranges.")
+@_event("info", "Nothing. If many are forgotten at each reload, the broker keeps too few ranges.")
 class ShadowMovesAgain(Event):
     """A mover began: it acknowledged again what a reload had made the broker forget."""
 
@@ -683,7 +665,7 @@ class ShadowMovesAgain(Event):
     forgotten: int
 
 
-@_event("info", "When all partitions are caught up, an unload removes stale index entries from the broker's index.")
+@_event("info", "When all partitions are caught up, an unload removes stale index entries.")
 class ShadowCaughtUp(Event):
     """A mover has gone through the backlog of its partition."""
 
@@ -693,9 +675,7 @@ class ShadowCaughtUp(Event):
 
 @_event("warning", "If they are many, change how they are sent.")
 class ShadowStaysNative(Event):
-    """Timers far from due stay in the due topic, since they cannot be moved as they are. Once for each reason, with the
-    place of the first.
-    """
+    """Timers far from due cannot be moved as they are. Once for each reason, with the place of the first."""
 
     topic: str
     why: str

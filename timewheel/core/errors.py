@@ -341,8 +341,8 @@ OWNER_DIED = (
 
 
 class OwnerUnreachable(AdminError, ConnectionError):
-    """The asked broker answers, and the broker that it names as the owner of the topic does not: it has died or hangs,
-    and the cluster has not given its topics to another one yet.
+    """The owner of the topic, by the asked broker, does not answer: it has died or hangs, and the cluster has not given
+    its topics to another one yet.
 
     Attributes:
         sent: True if the call may have reached the owner, so that its outcome is unknown.
