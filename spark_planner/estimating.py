@@ -32,19 +32,12 @@ MOMENTS = 4_000  # moments at which counted and estimated gaps are compared
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NativeFound:
-    """Gaps of native delays on a single partition.
+    """Gaps of native delays on a single partition."""
 
-    Args:
-        counted: The most gaps in the history alone, at the survey's moments.
-        apart_ms: Distance of these moments.
-        ratio: Ratio of counted gaps to gaps of the law, on average over time; 1 if there are too few gaps.
-        peak: The most gaps to plan for: the count, or for a continued history the peak by the law times ``ratio``.
-    """
-
-    counted: int
-    apart_ms: int
-    ratio: float
-    peak: float
+    counted: int  # the most gaps in the history alone, at the survey's moments
+    apart_ms: int  # distance of these moments
+    ratio: float  # ratio of counted gaps to gaps of the law, on average over time; 1 if there are too few gaps
+    peak: float  # the most gaps to plan for: the count, or for a continued history the peak by the law times ``ratio``
 
     @property
     def independent(self) -> bool:

@@ -48,19 +48,13 @@ class NativeFit(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NativeGaps:
-    """A topic under native delays on a single partition.
-
-    Args:
-        peak: Peak of its gaps, counted.
-        evaluation: All other figures, estimated roughly, at the planned volume.
-        native_fit: The verdict on native delays.
-    """
+    """A topic under native delays on a single partition."""
 
     topic: str
     timers: int
-    peak: Peak
-    evaluation: Evaluation
-    native_fit: NativeFit
+    peak: Peak  # peak of its gaps, counted
+    evaluation: Evaluation  # all other figures, estimated roughly, at the planned volume
+    native_fit: NativeFit  # the verdict on native delays
 
     @property
     def gap_fraction(self) -> float:

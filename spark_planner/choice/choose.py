@@ -36,17 +36,11 @@ from .reasons import reasons_for, tied_with
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Assessed:
-    """A candidate with the fewest partitions that keep gaps and silence within their limits.
+    """A candidate with the fewest partitions that keep gaps and silence within their limits."""
 
-    Args:
-        evaluation: The evaluation of the plan with these partitions.
-        broken: Names of the constraints that the plan breaks all the same.
-        cost: Cost of running the plan, at the constraints' prices.
-    """
-
-    evaluation: Evaluation
-    broken: tuple[str, ...]
-    cost: Cost
+    evaluation: Evaluation  # the evaluation of the plan with these partitions
+    broken: tuple[str, ...]  # names of the constraints that the plan breaks all the same
+    cost: Cost  # cost of running the plan, at the constraints' prices
 
     @classmethod
     def of(cls, evaluation: Evaluation, constraints: Constraints) -> Assessed:

@@ -27,17 +27,11 @@ was 8 or more.
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Room:
-    """The distance of the recommended plan from a limit.
+    """The distance of the recommended plan from a limit."""
 
-    Args:
-        limit: The limit in words, with its unit.
-        times: Multiple of the volume at which the limit is reached; below 1 the limit is broken now.
-        timers_per_day: That volume, in timers a day.
-    """
-
-    limit: str
-    times: float
-    timers_per_day: float
+    limit: str  # the limit in words, with its unit
+    times: float  # multiple of the volume at which the limit is reached; below 1 the limit is broken now
+    timers_per_day: float  # that volume, in timers a day
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -59,32 +59,19 @@ def bucket_of(delay_ms: Integers, bits: int) -> Integers:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Cells:
-    """Cells of a topic at a single level, ordered by (slot, bucket), each pair once. All arrays have the same length.
+    """Cells of a topic at a single level, ordered by (slot, bucket), each pair once, in arrays of the same length."""
 
-    Args:
-        level: Index into `LEVELS`.
-        slot: ``publish_ms // slot_ms``.
-        bucket: Bucket of the delay, see `bucket_of`.
-        count: Timers in the cell, at least 1.
-        publish_min_ms: Least publish time in the cell, UTC milliseconds.
-        publish_max_ms: Greatest publish time.
-        delay_min_ms: Least delay, not negative.
-        due_min_ms: Least due time, UTC milliseconds.
-        due_max_ms: Greatest due time.
-        size_bytes: Sum of payload sizes; 0 if the history has no sizes.
-    """
-
-    level: int
-    slot: Integers
-    bucket: Integers
-    count: Integers
-    publish_min_ms: Integers
-    publish_max_ms: Integers
-    delay_min_ms: Integers
+    level: int  # index into `LEVELS`
+    slot: Integers  # ``publish_ms // slot_ms``
+    bucket: Integers  # bucket of the delay, see `bucket_of`
+    count: Integers  # timers in the cell, at least 1
+    publish_min_ms: Integers  # least publish time in the cell, UTC milliseconds
+    publish_max_ms: Integers  # greatest publish time
+    delay_min_ms: Integers  # least delay, not negative
     delay_max_ms: Integers
-    due_min_ms: Integers
-    due_max_ms: Integers
-    size_bytes: Integers
+    due_min_ms: Integers  # least due time, UTC milliseconds
+    due_max_ms: Integers  # greatest due time
+    size_bytes: Integers  # sum of payload sizes; 0 if the history has no sizes
 
     @classmethod
     def of_timers(

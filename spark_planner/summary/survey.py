@@ -42,17 +42,12 @@ class DailyGaps:
     """Changes of the number of gaps at moments, by the day on which the timers were sent.
 
     All arrays have the same length, ordered by (day, moment), each pair once.
-
-    Args:
-        step_ms: Moments are multiples of it since 1970.
-        day: UTC days since 1970 on which timers were sent.
-        change: Ranges that begin, less those that end, after the previous moment and up to this moment; not 0.
     """
 
-    step_ms: int
-    day: Integers
+    step_ms: int  # moments are multiples of it since 1970
+    day: Integers  # UTC days since 1970 on which timers were sent
     moment: Integers
-    change: Integers
+    change: Integers  # ranges that begin, less those that end, after the previous moment and up to this moment; not 0
 
     @classmethod
     def none(cls, step_ms: int = FINEST_STEP_MS) -> DailyGaps:

@@ -18,39 +18,27 @@ from timewheel.core.steps import Step
 
 
 class Hop(NamedTuple):
-    """A timer moves on: publish its next copy.
+    """A timer moves on: publish its next copy."""
 
-    Args:
-        topic: Destination, without a partition suffix; the partition stays the same.
-        deliver_at_ms: Delivery time to request from the broker, UTC milliseconds; 0: at once.
-        envelope: Envelope of the next copy.
-        is_due: True if the destination is a due topic.
-        is_late: The timer takes the late lane: on its nominal way it would come after its due time
-            (broker-facts: late-lane), or hop many times without waiting (broker-facts: entered-long-ago).
-        latest_ms: Latest time at which the timer may enter a topic that a relay holds, so as not to be late; None: no
-            relay holds the destination, or the timer is already late.
-        leaves_plan: The timer goes to the due topic before its time, to leave the plan (`NextHop`).
-    """
-
-    topic: str
-    deliver_at_ms: int
-    envelope: Envelope
-    is_due: bool
+    topic: str  # destination, without a partition suffix; the partition stays the same
+    deliver_at_ms: int  # delivery time to request from the broker, UTC milliseconds; 0: at once
+    envelope: Envelope  # envelope of the next copy
+    is_due: bool  # True if the destination is a due topic
+    # the timer takes the late lane: on its nominal way it would come after its due time (broker-facts: late-lane), or
+    # hop many times without waiting (broker-facts: entered-long-ago)
     is_late: bool
+    # latest time at which the timer may enter a topic that a relay holds, so as not to be late; None: no relay holds
+    # the destination, or the timer is already late
     latest_ms: int | None = None
-    leaves_plan: bool = False
+    leaves_plan: bool = False  # the timer goes to the due topic before its time, to leave the plan (`NextHop`)
 
 
 class NotYet(NamedTuple):
-    """A timer may not leave before ``until_ms``, UTC milliseconds.
+    """A timer may not leave before ``until_ms``, UTC milliseconds."""
 
-    Args:
-        until_ms: Release time of the timer.
-        room_ms: Time after the release at which the timer may still leave for a topic that a relay holds without being
-            late; 0: it must not leave later.
-    """
-
-    until_ms: int
+    until_ms: int  # release time of the timer
+    # time after the release at which the timer may still leave for a topic that a relay holds without being late; 0: it
+    # must not leave later
     room_ms: int
 
 

@@ -26,25 +26,15 @@ NEAR_DAYS = (-1, 0, 1)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sample:
-    """The figures of a scheme at a moment.
+    """The figures of a scheme at a moment."""
 
-    Args:
-        at_ms: UTC milliseconds.
-        due_gaps: Gaps in all due topics together.
-        holding_gaps: Gaps in all holding topics together.
-        in_flight: Messages that relays hold unacknowledged, over all holding topics.
-        index_bytes: Size of the broker's delayed indexes, over all topics.
-        backlog: Timers not yet acknowledged, over due and holding topics.
-        due_backlog: The same, over due topics alone.
-    """
-
-    at_ms: int
-    due_gaps: int
-    holding_gaps: int
-    in_flight: int
-    index_bytes: int
-    backlog: int
-    due_backlog: int = 0
+    at_ms: int  # UTC milliseconds
+    due_gaps: int  # gaps in all due topics together
+    holding_gaps: int  # gaps in all holding topics together
+    in_flight: int  # messages that relays hold unacknowledged, over all holding topics
+    index_bytes: int  # size of the broker's delayed indexes, over all topics
+    backlog: int  # timers not yet acknowledged, over due and holding topics
+    due_backlog: int = 0  # the same, over due topics alone
 
 
 @dataclass(slots=True)

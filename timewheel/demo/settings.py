@@ -79,24 +79,16 @@ def _known(name: str) -> SchemeName:
 class Settings:
     """The settings of a demo run.
 
-    Args:
-        messages: Timers in the trace; every scheme plays all of them.
-        day_ms: Length of a "day", milliseconds.
-        seed: Seed of the trace.
-        schemes: Schemes that play, in the order in which they start.
-        version: Version of Pulsar; None: the default of `LocalPulsar`.
-        out: Folder for the results.
-
     Raises:
         BadSettings: An option is out of range.
     """
 
-    messages: int = 16_000
-    day_ms: int = 4_000
-    seed: int = 7
-    schemes: tuple[SchemeName, ...] = ALL_SCHEMES
-    version: str | None = None
-    out: Path = Path("demo-out")
+    messages: int = 16_000  # timers in the trace; every scheme plays all of them
+    day_ms: int = 4_000  # length of a "day", milliseconds
+    seed: int = 7  # seed of the trace
+    schemes: tuple[SchemeName, ...] = ALL_SCHEMES  # schemes that play, in the order in which they start
+    version: str | None = None  # version of Pulsar; None: the default of `LocalPulsar`
+    out: Path = Path("demo-out")  # folder for the results
 
     def __post_init__(self) -> None:
         if not MIN_MESSAGES <= self.messages <= MAX_MESSAGES:

@@ -46,57 +46,37 @@ def lateness(ascending_ms: Sequence[int]) -> Lateness:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measured:
-    """The row of a scheme.
-
-    Args:
-        due_peak: Most gaps in its due topics, summed at one moment.
-        law_peak: Prediction of the law of gaps for that.
-        hold: The holder of messages in its holding topics; None: it has none.
-        holding_peak: Most gaps in its holding topics, summed at one moment.
-        in_flight_window: Gaps that a broker-held tier may have: as many as its relay has messages in flight.
-        index_bytes: Peak of the broker's delayed indexes, over all its topics.
-        entries_written: Entries in all its topics, by the broker's count.
-        hops: Mean re-publications of a timer.
-        redelivered_due: Deliveries to business after the acknowledgement had returned, counted at the raw client.
-        redelivered_holding: The same at the relay.
-        early: Timers handled before their due time.
-        copied: Handlings beyond each timer's first that no redelivery explains: of both an original and its copy.
-        behind_ms: Lag of a shadow, milliseconds: at its worst sample, or by its latest handling; 0 without a shadow.
-        allowed_ms: Lag from which a shadow cannot prevent that both are handled: the delay that its plan calls far,
-            halved, since samples are apart.
-        never_acked: Least number of originals that a shadow had not acknowledged at any time after its burst.
-        late: Lateness of the handlings.
-        overdue: Most timers at one moment that were due and not handled yet; of a shadow also originals, beyond those
-            that the plan leaves, which it had not acknowledged yet.
-        samples_per_day: Mean number, from its first send to its last due time.
-        send_errors: Sends that failed, and the last reason.
-        events: Warnings and errors that the SDK emitted to its hooks, by name.
-        cpu_s: Processor time of its process: producer, consumer and relay together.
-    """
+    """The row of a scheme."""
 
     scheme: SchemeName
-    due_peak: int
-    law_peak: float
-    hold: Literal["relay", "broker"] | None
-    holding_peak: int
-    in_flight_window: int
-    index_bytes: int
-    entries_written: int
-    hops: float
-    redelivered_due: int
-    redelivered_holding: int
+    due_peak: int  # most gaps in its due topics, summed at one moment
+    law_peak: float  # prediction of the law of gaps for that
+    hold: Literal["relay", "broker"] | None  # the holder of messages in its holding topics; None: it has none
+    holding_peak: int  # most gaps in its holding topics, summed at one moment
+    in_flight_window: int  # gaps that a broker-held tier may have: as many as its relay has messages in flight
+    index_bytes: int  # peak of the broker's delayed indexes, over all its topics
+    entries_written: int  # entries in all its topics, by the broker's count
+    hops: float  # mean re-publications of a timer
+    redelivered_due: int  # deliveries to business after the acknowledgement had returned, counted at the raw client
+    redelivered_holding: int  # the same at the relay
     totals: Totals
-    early: int
-    late: Lateness
-    samples_per_day: float
+    early: int  # timers handled before their due time
+    late: Lateness  # lateness of the handlings
+    samples_per_day: float  # mean number, from its first send to its last due time
     topics: int
-    send_errors: tuple[int, str] = (0, "")
+    send_errors: tuple[int, str] = (0, "")  # sends that failed, and the last reason
+    # warnings and errors that the SDK emitted to its hooks, by name
     events: Mapping[str, Reported] = field(default_factory=dict)
-    cpu_s: float = 0.0
-    copied: int = 0
+    cpu_s: float = 0.0  # processor time of its process: producer, consumer and relay together
+    copied: int = 0  # handlings beyond each timer's first that no redelivery explains: of both an original and its copy
+    # lag of a shadow, milliseconds: at its worst sample, or by its latest handling; 0 without a shadow
     behind_ms: int = 0
+    # lag from which a shadow cannot prevent that both are handled: the delay that its plan calls far, halved, since
+    # samples are apart
     allowed_ms: int = 0
-    never_acked: int = 0
+    never_acked: int = 0  # least number of originals that a shadow had not acknowledged at any time after its burst
+    # most timers at one moment that were due and not handled yet; of a shadow also originals, beyond those that the
+    # plan leaves, which it had not acknowledged yet
     overdue: int = 0
 
     @property

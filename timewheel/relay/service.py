@@ -135,29 +135,20 @@ class Reloading:
 
     All or nothing: a wrong file, or a plan whose topics are missing, leaves all relays as they are. A step that fails
     after that (the broker goes away while a relay begins) is repeated until it succeeds.
-
-    Args:
-        registry: The service's registry; its plans are those of `first`.
-        first: Their texts when the registry was made.
-        make: Makes a relay for a plan, not started.
-        waiting: Returns the number of entries that wait in the holding topics of a plan, or None if it is unknown.
-            Called for a plan that is no longer served, when its relay has ended.
-        settle: Called after each change, for instance to share memory anew.
-        drain_ms: Time that an ending relay waits for its hops under way.
-        clock: Source of time.
-        hooks: Receive events; None logs them.
     """
 
-    registry: RelayRegistry
+    registry: RelayRegistry  # the service's registry; its plans are those of `first`
     files: PlanFiles
-    first: InitVar[PlanTexts]
-    make: Callable[[Plan], RelayLike]
+    first: InitVar[PlanTexts]  # their texts when the registry was made
+    make: Callable[[Plan], RelayLike]  # makes a relay for a plan, not started
     _: KW_ONLY
-    drain_ms: int
+    drain_ms: int  # time that an ending relay waits for its hops under way
+    # returns the number of entries that wait in the holding topics of a plan, or None if it is unknown. Called for a
+    # plan that is no longer served, when its relay has ended.
     waiting: Callable[[Plan], int | None] = lambda _: None
-    settle: Callable[[], None] = lambda: None
-    clock: Clock = field(default_factory=SystemClock)
-    hooks: InitVar[tuple[Hook, ...] | None] = None
+    settle: Callable[[], None] = lambda: None  # called after each change, for instance to share memory anew
+    clock: Clock = field(default_factory=SystemClock)  # source of time
+    hooks: InitVar[tuple[Hook, ...] | None] = None  # receive events; None logs them
 
     def __post_init__(self, first: PlanTexts, hooks: tuple[Hook, ...] | None) -> None:
         self._hooks = Hooks(hooks)
@@ -283,28 +274,19 @@ WATCHDOG_MS = 30_000
 
 @dataclass(eq=False)
 class Service:
-    """Runs relays until it is asked to end.
+    """Runs relays until it is asked to end."""
 
-    Args:
-        relays: One relay per plan, not started.
-        drain_ms: Time that the end waits for hops under way.
-        address: Host and port for HTTP; port 0 takes any free port, see `port`; None disables HTTP.
-        pages: Further pages to serve there, by path.
-        ready_file: File that exists while all relays are ready; None for no file.
-        watchdog_ms: Time that a stuck process lives on.
-        report_well: Called about once a second while no relay is stuck, for instance to notify a supervisor.
-        clock: Source of time.
-    """
-
-    relays: InitVar[Sequence[RelayLike]]
+    relays: InitVar[Sequence[RelayLike]]  # one relay per plan, not started
     _: KW_ONLY
-    drain_ms: int = DRAIN_MS
+    drain_ms: int = DRAIN_MS  # time that the end waits for hops under way
+    # host and port for HTTP; port 0 takes any free port, see `port`; None disables HTTP
     address: tuple[str, int] | None = None
-    pages: Mapping[str, Page] = field(default_factory=dict)
-    ready_file: Path | None = None
-    watchdog_ms: int = WATCHDOG_MS
+    pages: Mapping[str, Page] = field(default_factory=dict)  # further pages to serve there, by path
+    ready_file: Path | None = None  # file that exists while all relays are ready; None for no file
+    watchdog_ms: int = WATCHDOG_MS  # time that a stuck process lives on
+    # called about once a second while no relay is stuck, for instance to notify a supervisor
     report_well: Callable[[], None] = lambda: None
-    clock: Clock = field(default_factory=SystemClock)
+    clock: Clock = field(default_factory=SystemClock)  # source of time
 
     def __post_init__(self, relays: Sequence[RelayLike]) -> None:
         self.registry = RelayRegistry(relays)

@@ -33,29 +33,17 @@ leaves room to grow."""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Excess:
-    """Gaps beyond the limit that a shadow would leave.
+    """Gaps beyond the limit that a shadow would leave."""
 
-    Args:
-        topic: Full name of the worst partition.
-        subscription: The worst subscription there.
-        gaps: Its gaps now.
-        gaps_after: Its gaps once all timers far from due are moved.
-        limit: The broker's limit.
-        cure: The plan with a window that would be short enough; None: there is none.
-        shortest_ms: Remaining time from which an entry is moved with the shortest window.
-        stays: Pending entries of the partition that stay even then.
-        pending: All pending entries of the partition that were read.
-    """
-
-    topic: str
-    subscription: str
-    gaps: int
-    gaps_after: int
-    limit: int
-    cure: Plan | None
-    shortest_ms: int
-    stays: int
-    pending: int
+    topic: str  # full name of the worst partition
+    subscription: str  # the worst subscription there
+    gaps: int  # its gaps now
+    gaps_after: int  # its gaps once all timers far from due are moved
+    limit: int  # the broker's limit
+    cure: Plan | None  # the plan with a window that would be short enough; None: there is none
+    shortest_ms: int  # remaining time from which an entry is moved with the shortest window
+    stays: int  # pending entries of the partition that stay even then
+    pending: int  # all pending entries of the partition that were read
 
     @property
     def read(self) -> str:

@@ -74,14 +74,10 @@ class Phase(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Queue:
-    """The entries that a subscription of the intake or the journal has not acknowledged.
-
-    Args:
-        oldest_ms: How long the oldest has waited, milliseconds; None: none waits, or it could not be read.
-    """
+    """The entries that a subscription of the intake or the journal has not acknowledged."""
 
     entries: int
-    oldest_ms: int | None
+    oldest_ms: int | None  # how long the oldest has waited, milliseconds; None: none waits, or it could not be read
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,62 +91,41 @@ class Lag:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SubscriptionOverview:
-    """A subscription of a partition of the due topic.
-
-    Args:
-        type: ``Shared``, ...; ``None`` (a text): no consumer is connected.
-        gaps: Ranges of acknowledged entries behind the first pending entry.
-        delayed: Delayed messages by the broker's count.
-        stale_entries: Lower bound of those that are acknowledged: the broker forgets them when they are due, or at an
-            unload.
-    """
+    """A subscription of a partition of the due topic."""
 
     name: str
-    type: str
+    type: str  # ``Shared``, ...; ``None`` (a text): no consumer is connected
     pending: int
-    gaps: int
-    delayed: int
+    gaps: int  # ranges of acknowledged entries behind the first pending entry
+    delayed: int  # delayed messages by the broker's count
+    # lower bound of those that are acknowledged: the broker forgets them when they are due, or at an unload
     stale_entries: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionOverview:
-    """A partition.
-
-    Args:
-        mover: Address of the connected mover; None: there is none.
-        relay: Name of the relay's consumer of the journal; None: there is none.
-        caught_up_ms: When the backlog had been processed, UTC milliseconds; None: not yet.
-        lag: None: there is no copy of a message that came since the start.
-        intake: Timers from clients of any language that have not moved on from the intake.
-        copies: Copies that have not moved on from the journal.
-        journal: Copies that are kept until the acknowledgements in the topic are safe.
-        pinned_by: The subscription with the lowest mark-delete position, if the journal waits for it.
-        left: Estimated number of entries far from due that could have been moved; without the newest, while a shadow is
-            to move.
-        stays: Estimated number of entries far from due that cannot be moved, by the reason.
-        is_whole: All entries were read: both numbers are exact.
-        error: Error of the sum of both at 95 %.
-        begun: How often a mover began in the last `BEGUN_MS`: a session that meets the same failure again and again
-            moves nothing.
-    """
+    """A partition."""
 
     topic: str
     phase: Phase
-    mover: str | None
-    relay: str | None
-    caught_up_ms: int | None
-    lag: Lag | None
-    intake: Queue
-    copies: Queue
-    journal: Queue
-    pinned_by: str | None
+    mover: str | None  # address of the connected mover; None: there is none
+    relay: str | None  # name of the relay's consumer of the journal; None: there is none
+    caught_up_ms: int | None  # when the backlog had been processed, UTC milliseconds; None: not yet
+    lag: Lag | None  # none: there is no copy of a message that came since the start
+    intake: Queue  # timers from clients of any language that have not moved on from the intake
+    copies: Queue  # copies that have not moved on from the journal
+    journal: Queue  # copies that are kept until the acknowledgements in the topic are safe
+    pinned_by: str | None  # the subscription with the lowest mark-delete position, if the journal waits for it
     subscriptions: tuple[SubscriptionOverview, ...]
     sampled: int
+    # estimated number of entries far from due that could have been moved; without the newest, while a shadow is to move
     left: int
+    # estimated number of entries far from due that cannot be moved, by the reason
     stays: Mapping[str, int] = field(default_factory=dict)
-    is_whole: bool = True
-    error: int = 0
+    is_whole: bool = True  # all entries were read: both numbers are exact
+    error: int = 0  # error of the sum of both at 95 %
+    # how often a mover began in the last `BEGUN_MS`: a session that meets the same failure again and again moves
+    # nothing
     begun: int = 0
 
     @property
@@ -161,39 +136,27 @@ class PartitionOverview:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShadowOverview:
-    """The standing of a shadow.
-
-    Args:
-        at_ms: Time of the snapshot, UTC milliseconds.
-        refusal: Why no timer may be moved; empty: there is no obstacle.
-        far_ms: Remaining time from which an entry is moved.
-        holding: Waiting entries by holding topic.
-        dead_letters: Number of entries, each of one or many letters; None: unknown.
-        writes: Mean writes for each moved timer; None: no timer was moved lately.
-        former: Waiting entries in holding topics of earlier plans, by topic: relays of this plan drain them.
-        excess: Gaps beyond the limit that it leaves however long it runs; None: none.
-        timers: Number of timers in the waiting entries, by holding topic of this plan or an earlier plan; None, or
-            missing: unknown.
-        target: Name of the plan as the user typed it.
-        reached_by: Options by which a command reaches the cluster.
-    """
+    """The standing of a shadow."""
 
     plan: Plan
-    at_ms: int
+    at_ms: int  # time of the snapshot, UTC milliseconds
     desired: DesiredState
-    refusal: str
-    far_ms: int
+    refusal: str  # why no timer may be moved; empty: there is no obstacle
+    far_ms: int  # remaining time from which an entry is moved
     gap_limit: int
     parts: tuple[PartitionOverview, ...]
-    holding: Mapping[str, int]
-    dead_letters: int | None
-    writes: float | None
+    holding: Mapping[str, int]  # waiting entries by holding topic
+    dead_letters: int | None  # number of entries, each of one or many letters; None: unknown
+    writes: float | None  # mean writes for each moved timer; None: no timer was moved lately
     unread: tuple[Unread, ...]
+    # waiting entries in holding topics of earlier plans, by topic: relays of this plan drain them
     former: Mapping[str, int] = field(default_factory=dict)
-    excess: Excess | None = None
+    excess: Excess | None = None  # gaps beyond the limit that it leaves however long it runs; None: none
+    # number of timers in the waiting entries, by holding topic of this plan or an earlier plan; None, or missing:
+    # unknown
     timers: Mapping[str, Amount | None] = field(default_factory=dict)
-    target: str = "PLAN"
-    reached_by: tuple[str, ...] = ()
+    target: str = "PLAN"  # name of the plan as the user typed it
+    reached_by: tuple[str, ...] = ()  # options by which a command reaches the cluster
 
     @property
     def not_moved(self) -> Amount:

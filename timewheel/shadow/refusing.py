@@ -41,23 +41,15 @@ COMPACTION_CURSOR = "__compaction"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
-    """The facts by which the checks decide.
+    """The facts by which the checks decide."""
 
-    Args:
-        plan: The plan for the topic's shadow.
-        seen: The doctor's view of the due topic as an ordinary topic.
-        parts: Internal stats of each existing partition.
-        compaction_bytes: The threshold in force; None: unknown, or not set anywhere.
-        replicated_to: Clusters by the topic's own policy; None: it has none, or it may not be read.
-        unread: Facts that could not be read, by the doctor or here.
-    """
-
-    plan: Plan
-    seen: Seen
-    parts: Mapping[str, InternalStats] = field(default_factory=dict)
-    compaction_bytes: int | None = None
+    plan: Plan  # the plan for the topic's shadow
+    seen: Seen  # the doctor's view of the due topic as an ordinary topic
+    parts: Mapping[str, InternalStats] = field(default_factory=dict)  # internal stats of each existing partition
+    compaction_bytes: int | None = None  # the threshold in force; None: unknown, or not set anywhere
+    # clusters by the topic's own policy; None: it has none, or it may not be read
     replicated_to: tuple[str, ...] | None = None
-    unread: tuple[Unread, ...] = ()
+    unread: tuple[Unread, ...] = ()  # facts that could not be read, by the doctor or here
 
     @property
     def topic(self) -> SeenTopic:

@@ -34,50 +34,31 @@ from timewheel.shadow.machine.move_decider import MoveDecision
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MoverStatus:
-    """The status of a mover of a partition of the due topic.
-
-    Args:
-        leads: It moves here; otherwise another shadow does, or it is beginning.
-        alive: Its thread gave a sign of life lately.
-        caught_up: It has processed the backlog.
-        moved: Copies that are stored.
-        deduplicated: Copies that the broker had already.
-        acked_again: Originals whose acknowledgement a broker had forgotten.
-        nudges: Messages against starving.
-        failures: Sessions that began anew.
-        decisions: Entries by the value of their `timewheel.shadow.machine.move_decider.MoveDecision`.
-        lag_p50_ms: From an original's publish to its move, of originals that came while it ran; None: none yet.
-        lag_p99_ms: The same, 99th percentile.
-        reason: Why it last began anew; None: it never had to.
-    """
+    """The status of a mover of a partition of the due topic."""
 
     topic: str
-    leads: bool
-    alive: bool
-    caught_up: bool
-    moved: int
-    deduplicated: int
-    acked_again: int
-    nudges: int
-    failures: int
-    decisions: dict[str, int]
+    leads: bool  # it moves here; otherwise another shadow does, or it is beginning
+    alive: bool  # its thread gave a sign of life lately
+    caught_up: bool  # it has processed the backlog
+    moved: int  # copies that are stored
+    deduplicated: int  # copies that the broker had already
+    acked_again: int  # originals whose acknowledgement a broker had forgotten
+    nudges: int  # messages against starving
+    failures: int  # sessions that began anew
+    decisions: dict[str, int]  # entries by the value of their `timewheel.shadow.machine.move_decider.MoveDecision`
+    # from an original's publish to its move, of originals that came while it ran; None: none yet
     lag_p50_ms: int | None
-    lag_p99_ms: int | None
-    reason: str | None
+    lag_p99_ms: int | None  # the same, 99th percentile
+    reason: str | None  # why it last began anew; None: it never had to
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShadowStatus:
-    """The status of a shadow.
-
-    Args:
-        refusal: Why no timer is moved; empty: there is no obstacle.
-        acked_originals: Originals that were acknowledged for arriving copies.
-    """
+    """The status of a shadow."""
 
     state: State
-    refusal: str
-    acked_originals: int
+    refusal: str  # why no timer is moved; empty: there is no obstacle
+    acked_originals: int  # originals that were acknowledged for arriving copies
     movers: tuple[MoverStatus, ...]
 
     def story(self) -> dict[str, Any]:

@@ -115,18 +115,12 @@ class Original:
 
 
 class StoredTimer(NamedTuple):
-    """A timer of a plan's topic.
-
-    Args:
-        due_ms: Its due time, UTC milliseconds.
-        original: Position of the original; only of a copy in the journal.
-        published_ms: Publish time of the original, UTC milliseconds; 0: it has none.
-    """
+    """A timer of a plan's topic."""
 
     timer_id: str
-    due_ms: int
-    original: EntryPosition | None = None
-    published_ms: int = 0
+    due_ms: int  # its due time, UTC milliseconds
+    original: EntryPosition | None = None  # position of the original; only of a copy in the journal
+    published_ms: int = 0  # publish time of the original, UTC milliseconds; 0: it has none
 
 
 def key_of(timer_id: str) -> int:

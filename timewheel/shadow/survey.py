@@ -30,40 +30,26 @@ from timewheel.shadow.stored_entries import entries_in
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SubscriptionSurvey:
-    """A subscription of a partition.
-
-    Args:
-        type: ``Shared``, ...; ``None`` (a text): no consumer is connected.
-        acked: Entries behind its mark-delete position that it has acknowledged.
-        gaps: Gaps now, by the broker's count.
-        gaps_after: Gaps once all moved entries are acknowledged.
-    """
+    """A subscription of a partition."""
 
     name: str
-    type: str
+    type: str  # ``Shared``, ...; ``None`` (a text): no consumer is connected
     pending: int
-    acked: int
-    gaps: int
-    gaps_after: int
+    acked: int  # entries behind its mark-delete position that it has acknowledged
+    gaps: int  # gaps now, by the broker's count
+    gaps_after: int  # gaps once all moved entries are acknowledged
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartSurvey:
-    """A partition.
-
-    Args:
-        entries: Entries behind the lowest mark-delete position.
-        read: Number of them that were read.
-        is_whole: All were read: figures are exact, as of the moment of the survey.
-        decisions: Entries that any subscription has pending, by decision.
-    """
+    """A partition."""
 
     topic: str
-    entries: int
-    read: int
-    is_whole: bool
+    entries: int  # entries behind the lowest mark-delete position
+    read: int  # number of them that were read
+    is_whole: bool  # all were read: figures are exact, as of the moment of the survey
     subscriptions: tuple[SubscriptionSurvey, ...]
-    decisions: Mapping[str, Amount]
+    decisions: Mapping[str, Amount]  # entries that any subscription has pending, by decision
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -48,41 +48,27 @@ SHOWN = 20
 
 
 class Stuck(NamedTuple):
-    """A partition that makes no progress.
-
-    Args:
-        late_ms: How long ago that entry should have moved on.
-    """
+    """A partition that makes no progress."""
 
     topic: str
     head: EntryPosition
-    late_ms: int
+    late_ms: int  # how long ago that entry should have moved on
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionAudit:
-    """The audit of a partition.
-
-    Args:
-        entries: Entries stored behind the lowest mark-delete position.
-        read: Of these, those that the broker has delivered: it does not deliver its own entries.
-        acked: Of those, those that every subscription has acknowledged.
-        decisions: The others, by decision.
-        is_caught_up: The mover has processed the backlog.
-        troubles: Timers with the same defect at every snapshot.
-        memory_bytes: Most memory for the copies.
-    """
+    """The audit of a partition."""
 
     topic: str
-    entries: int
-    read: int
-    acked: int
-    decisions: Mapping[str, int]
-    is_caught_up: bool
+    entries: int  # entries stored behind the lowest mark-delete position
+    read: int  # of these, those that the broker has delivered: it does not deliver its own entries
+    acked: int  # of those, those that every subscription has acknowledged
+    decisions: Mapping[str, int]  # the others, by decision
+    is_caught_up: bool  # the mover has processed the backlog
     journal: int
     places: Mapping[Place, int]
-    troubles: tuple[Trouble, ...]
-    memory_bytes: int
+    troubles: tuple[Trouble, ...]  # timers with the same defect at every snapshot
+    memory_bytes: int  # most memory for the copies
 
     @property
     def wrong(self) -> Mapping[Wrong, int]:
@@ -93,24 +79,17 @@ class PartitionAudit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verification:
-    """The audit of a plan.
-
-    Args:
-        at_ms: When the last snapshot began, UTC milliseconds.
-        looks: More than 1: a defect was suspected, and checked again.
-        missing: Topics of the plan that do not exist.
-        stuck: Partitions that had the same head at every snapshot, though it should have moved on long ago.
-        unread: Topics that could not be read: timers that wait there count as lost.
-    """
+    """The audit of a plan."""
 
     plan: Plan
-    at_ms: int
+    at_ms: int  # when the last snapshot began, UTC milliseconds
     desired: DesiredState
-    looks: int
+    looks: int  # more than 1: a defect was suspected, and checked again
     parts: tuple[PartitionAudit, ...]
-    missing: tuple[str, ...] = ()
+    missing: tuple[str, ...] = ()  # topics of the plan that do not exist
+    # partitions that had the same head at every snapshot, though it should have moved on long ago
     stuck: tuple[Stuck, ...] = ()
-    unread: tuple[Unread, ...] = ()
+    unread: tuple[Unread, ...] = ()  # topics that could not be read: timers that wait there count as lost
 
     @property
     def is_balanced(self) -> bool:

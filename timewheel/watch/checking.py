@@ -45,22 +45,15 @@ _SEED = 0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Expected:
-    """The plan under the present sends, once its topics have filled up.
+    """The plan under the present sends, once its topics have filled up."""
 
-    Args:
-        evaluation: Evaluation at the whole volume.
-        rooms: Distance to each limit, the nearest first.
-        broken: Names of the broken constraints.
-        is_short: True if the window is too short against the delays to assume that the rate lasts: the figures are not
-            judged. A burst of some seconds is no rate.
-        says_no_day: True if the window is shorter than a day: it is repeated unchanged, without day and night.
-    """
-
-    evaluation: Evaluation
-    rooms: tuple[Room, ...]
-    broken: tuple[str, ...]
+    evaluation: Evaluation  # evaluation at the whole volume
+    rooms: tuple[Room, ...]  # distance to each limit, the nearest first
+    broken: tuple[str, ...]  # names of the broken constraints
+    # True if the window is too short against the delays to assume that the rate lasts: the figures are not judged. A
+    # burst of some seconds is no rate.
     is_short: bool
-    says_no_day: bool
+    says_no_day: bool  # True if the window is shorter than a day: it is repeated unchanged, without day and night
 
 
 def expected(sends: Sends, plan: Plan, profile: BrokerProfile, constraints: Constraints) -> Expected:

@@ -101,18 +101,13 @@ class Reached:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outlook:
-    """Projection of growth to the horizon (UTC milliseconds): growth of the sends, and of the predicted peak of gaps.
-
-    Args:
-        reached: The limit that is reached first; None if growth reaches no limit, or is unknown.
-        times: Volume at the horizon divided by the present volume; 1 without growth.
-    """
+    """Projection to the horizon (UTC milliseconds): growth of the sends, and of the predicted peak of gaps."""
 
     until_ms: int
     volume: Growth | None
     gaps: Growth | None
-    reached: Reached | None
-    times: float
+    reached: Reached | None  # the limit that is reached first; None if growth reaches no limit, or is unknown
+    times: float  # volume at the horizon divided by the present volume; 1 without growth
 
     @property
     def compares(self) -> bool:

@@ -31,15 +31,12 @@ from timewheel.core.errors import BadConnection
 
 @dataclass(frozen=True, slots=True)
 class Authentication:
-    """A way to authenticate with a broker.
+    """A way to authenticate with a broker."""
 
-    Args:
-        method: Name of the method in the protocol: ``token``, ``tls`` (by the certificate, which the broker has already
-            seen), ``none``.
-        data: Returns the current credentials; called at every connect, and when a broker asks for them again.
-    """
-
+    # name of the method in the protocol: ``token``, ``tls`` (by the certificate, which the broker has already seen),
+    # ``none``
     method: str = "none"
+    # returns the current credentials; called at every connect, and when a broker asks for them again
     data: Callable[[], bytes] = field(default=bytes, repr=False)
 
     @classmethod

@@ -359,27 +359,19 @@ class Hunt:
     between two known entries, the number is guessed by their times. At close range the order is not strict: clocks of
     producers differ, and hops arrive beside sends. So when no entry is left in between, the neighbours are read as
     well, from the inside out, if requested.
-
-    Args:
-        entries: Number of stored entries.
-        first: Lower bound of the wanted number, as far as publish times are in order.
-        start: Most likely number.
-        entered_ms: Time at which the wanted timer entered.
-        sent_ms: Time at which it was sent.
-        end: Number to read next if the wanted entry is after ``start``: the last entry that entered with it, as timers
-            of a slot do; None if unknown.
-        slack: Number of neighbours to read outside the order.
-        near: The same, if the following entry entered at nearly the same time: sent by another relay, the wanted entry
-            may be before it.
     """
 
-    entries: int
-    first: int
-    start: int
-    entered_ms: int
-    sent_ms: int = 0
+    entries: int  # number of stored entries
+    first: int  # lower bound of the wanted number, as far as publish times are in order
+    start: int  # most likely number
+    entered_ms: int  # time at which the wanted timer entered
+    sent_ms: int = 0  # time at which it was sent
+    # number to read next if the wanted entry is after ``start``: the last entry that entered with it, as timers of a
+    # slot do; None if unknown
     end: int | None = None
-    slack: int = 0
+    slack: int = 0  # number of neighbours to read outside the order
+    # the same, if the following entry entered at nearly the same time: sent by another relay, the wanted entry may be
+    # before it
     near: int = 0
     _last: int = field(init=False)
     _low: Mark | None = field(init=False, default=None)

@@ -70,34 +70,25 @@ def producer_name(source: str, destination: str, version: int, fingerprint: str,
 
 @dataclass(eq=False)
 class HopProducers:
-    """Opens, keeps and closes the producers of a source partition; for a single thread.
+    """Opens, keeps and closes the producers of a source partition; for a single thread."""
 
-    Args:
-        client: The user's `pulsar.Client`.
-        source: Full name of the source partition.
-        partition: Its index; destinations get the same index, so that a key stays on its partition (broker-facts:
-            keys-and-partitions).
-        fingerprint: Fingerprint of the plan's routing, for the names of the producers.
-        max_pending: Maximum number of sends under way, over all producers.
-        label: Stands before the source in the names of its producers.
-        is_forged: Returns whether this mark of a named producer, to a destination, cannot come from the source's relay.
-        is_strangers: Called when another client holds the name of a producer to a destination; returns whether that
-            client can be no relay.
-        is_free: Called with a name that the broker has given.
-    """
-
-    client: Any
-    source: str
+    client: Any  # the user's `pulsar.Client`
+    source: str  # full name of the source partition
+    # its index; destinations get the same index, so that a key stays on its partition (broker-facts:
+    # keys-and-partitions)
     partition: int
     _: KW_ONLY
     names: Names
-    fingerprint: str
-    max_pending: int
+    fingerprint: str  # fingerprint of the plan's routing, for the names of the producers
+    max_pending: int  # maximum number of sends under way, over all producers
     send_timeout_ms: int
-    label: str = ""
+    label: str = ""  # stands before the source in the names of its producers
+    # returns whether this mark of a named producer, to a destination, cannot come from the source's relay
     is_forged: Callable[[str, int], bool] = lambda *_: False
+    # called when another client holds the name of a producer to a destination; returns whether that client can be no
+    # relay
     is_strangers: Callable[[str, str], bool] = lambda *_: False
-    is_free: Callable[[str], None] = lambda _: None
+    is_free: Callable[[str], None] = lambda _: None  # called with a name that the broker has given
 
     def __post_init__(self) -> None:
         self._schemas = Schemas(self.client, self.source)

@@ -228,17 +228,7 @@ move on. The handle holds the relay's stop request; long waits record heartbeats
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tools:
-    """The tools that all partitions of a relay share; the limits are those of `timewheel.relay.Relay`.
-
-    Args:
-        alarms: Receive events about single messages, limited in rate.
-        hop_linger_ms: Time that a hop waits for others that leave with it as one entry (broker-facts: batched-hops).
-        lease_idle_ms: A longer pause gives the names of producers back (broker-facts: named-producers).
-        is_cancelled: Returns whether a timer is known to be cancelled or replaced; None if timers cannot be cancelled.
-        gate: Wraps the consumer of a journal's partition, so that it hands out only messages that may move on; None
-            without a journal.
-        drains_from_ms: As for `timewheel.core.next_hop.NextHop`.
-    """
+    """The tools that all partitions of a relay share; the limits are those of `timewheel.relay.Relay`."""
 
     client: Any
     router: Router
@@ -247,15 +237,18 @@ class Tools:
     clock: Clock
     rng: Random
     hooks: Hooks
-    alarms: Alarms
+    alarms: Alarms  # receive events about single messages, limited in rate
     max_in_flight: int
     send_timeout_ms: int
-    lease_idle_ms: int
-    hop_linger_ms: int
+    lease_idle_ms: int  # a longer pause gives the names of producers back (broker-facts: named-producers)
+    hop_linger_ms: int  # time that a hop waits for others that leave with it as one entry (broker-facts: batched-hops)
     memory: Memory
+    # returns whether a timer is known to be cancelled or replaced; None if timers cannot be cancelled
     is_cancelled: Callable[[Envelope], bool] | None = None
+    # wraps the consumer of a journal's partition, so that it hands out only messages that may move on; None without a
+    # journal
     gate: JournalGate | None = None
-    drains_from_ms: int | None = None
+    drains_from_ms: int | None = None  # as for `timewheel.core.next_hop.NextHop`
 
 
 def consumer_name(relay_id: str, topic: str) -> str:

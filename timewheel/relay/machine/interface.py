@@ -116,28 +116,18 @@ class AwaitRoom:
 
 
 class Forward(NamedTuple):
-    """Publish the head to the source's own partition of ``topic``, or add it to the group for that topic.
+    """Publish the head to the source's own partition of ``topic``, or add it to the group for that topic."""
 
-    Args:
-        ordinal: Identifies its confirmation.
-        topic: Destination, without a partition suffix.
-        deliver_at_ms: Delivery time to ask the broker for; 0 for at once.
-        sequence_id: Sequence id for the named producer; `NO_SEQUENCE_ID` for an unnamed producer.
-        in_group: Whether it leaves with others, as one entry (broker-facts: batched-hops).
-        asks: Whether the driver must ask for the next command, since it is not `RECEIVE`.
-        batches: Whether the client may send it in a batch; else it may be delayed by the broker, or goes to consumers.
-        leaves_plan: As in `timewheel.core.next_hop.Hop`: its named producer is another.
-    """
-
-    ordinal: int
-    topic: str
-    deliver_at_ms: int
-    sequence_id: int
+    ordinal: int  # identifies its confirmation
+    topic: str  # destination, without a partition suffix
+    deliver_at_ms: int  # delivery time to ask the broker for; 0 for at once
+    sequence_id: int  # sequence id for the named producer; `NO_SEQUENCE_ID` for an unnamed producer
     envelope: Envelope
-    in_group: bool = False
-    asks: bool = False
+    in_group: bool = False  # whether it leaves with others, as one entry (broker-facts: batched-hops)
+    asks: bool = False  # whether the driver must ask for the next command, since it is not `RECEIVE`
+    # whether the client may send it in a batch; else it may be delayed by the broker, or goes to consumers
     batches: bool = False
-    leaves_plan: bool = False
+    leaves_plan: bool = False  # as in `timewheel.core.next_hop.Hop`: its named producer is another
 
     @property
     def named(self) -> bool:
@@ -267,8 +257,6 @@ class Machine(ABC):
     Every event but `confirmed` and `lease_taken` returns the next command. The driver begins with `done`.
 
     Attributes:
-        left: The visit that was over when it left; None without a visit.
-        begins_anew: Whether it left because its messages in flight may be old: another subscription is to follow.
         confirmed_to: The spot up to which all messages are confirmed; outlives the subscription. None if there is none,
             or messages are not in order.
     """
@@ -277,8 +265,8 @@ class Machine(ABC):
     """True if a receipt also acknowledges all messages before it."""
 
     state: State
-    left: Visit | None
-    begins_anew: bool
+    left: Visit | None  # the visit that was over when it left; None without a visit
+    begins_anew: bool  # whether it left because its messages in flight may be old: another subscription is to follow
 
     @property
     @abstractmethod

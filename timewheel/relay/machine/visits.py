@@ -17,17 +17,11 @@ MAX_SWEEPS = 8
 
 
 class Times(NamedTuple):
-    """The times of a visit to a slot, UTC milliseconds.
+    """The times of a visit to a slot, UTC milliseconds."""
 
-    Args:
-        open_ms: Subscribe.
-        release_ms: All timers that are due in this turn leave; first sweep.
-        leave_ms: One slot later: second sweep, for stragglers, and then unsubscribe.
-    """
-
-    open_ms: int
-    release_ms: int
-    leave_ms: int
+    open_ms: int  # subscribe
+    release_ms: int  # all timers that are due in this turn leave; first sweep
+    leave_ms: int  # one slot later: second sweep, for stragglers, and then unsubscribe
 
 
 def next_times(step: Step, slot: int, after_ms: int) -> Times:

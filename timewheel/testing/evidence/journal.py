@@ -61,27 +61,16 @@ class Reported:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Done:
-    """From the player: its results.
+    """From the player: its results."""
 
-    Args:
-        entries: The ledger's rows.
-        lateness_ms: Lateness of every handling, repeated handlings too, ascending.
-        hops: Re-publications of all handled timers together.
-        redelivered_due: Deliveries on the business subscription after their acknowledgement had returned.
-        redelivered_holding: The same on holding topics.
-        cpu_s: Processor time of this process.
-        errors: Sends that failed, and the last reason.
-        events: Warnings and errors that the SDK emitted to its hooks, by name.
-    """
-
-    entries: list[Entry]
-    lateness_ms: list[int]
-    hops: int
-    redelivered_due: int
-    redelivered_holding: int
-    cpu_s: float
-    errors: tuple[int, str]
-    events: dict[str, Reported]
+    entries: list[Entry]  # the ledger's rows
+    lateness_ms: list[int]  # lateness of every handling, repeated handlings too, ascending
+    hops: int  # re-publications of all handled timers together
+    redelivered_due: int  # deliveries on the business subscription after their acknowledgement had returned
+    redelivered_holding: int  # the same on holding topics
+    cpu_s: float  # processor time of this process
+    errors: tuple[int, str]  # sends that failed, and the last reason
+    events: dict[str, Reported]  # warnings and errors that the SDK emitted to its hooks, by name
 
 
 MAX_FIELDS_CHARS = 300

@@ -10,25 +10,15 @@ from pathlib import Path
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Totals:
-    """Counts of a set of timers by outcome, as Jepsen's total-queue.
+    """Counts of a set of timers by outcome, as Jepsen's total-queue."""
 
-    Args:
-        attempted: Sends begun.
-        acknowledged: Sends that the broker confirmed.
-        handled: Different timers that reached the handler.
-        lost: Acknowledged, never handled.
-        unexpected: Handled, never attempted.
-        duplicated: Handled more than once.
-        recovered: Attempted, outcome unknown or failed, yet handled.
-    """
-
-    attempted: int
-    acknowledged: int
-    handled: int
-    lost: int
-    unexpected: int
-    duplicated: int
-    recovered: int
+    attempted: int  # sends begun
+    acknowledged: int  # sends that the broker confirmed
+    handled: int  # different timers that reached the handler
+    lost: int  # acknowledged, never handled
+    unexpected: int  # handled, never attempted
+    duplicated: int  # handled more than once
+    recovered: int  # attempted, outcome unknown or failed, yet handled
 
 
 def check(*, attempted: Collection[str], acknowledged: Collection[str], handled: Mapping[str, int]) -> Totals:
@@ -47,27 +37,17 @@ def check(*, attempted: Collection[str], acknowledged: Collection[str], handled:
 
 @dataclass(slots=True, kw_only=True)
 class Entry:
-    """The history of a timer; times are UTC milliseconds, 0 for "never".
-
-    Args:
-        attempted_ms: Begin of its send.
-        confirmed_ms: Arrival of the broker's confirmation.
-        delivered_ms: First receipt by the raw client on the business subscription.
-        delivered: How often the raw client received it there.
-        redelivered: How often that was after its acknowledgement had returned.
-        handled_ms: When it first reached the handler.
-        handled: How often it reached the handler.
-    """
+    """The history of a timer; times are UTC milliseconds, 0 for "never"."""
 
     timer: str
     due_ms: int = 0
-    attempted_ms: int = 0
-    confirmed_ms: int = 0
-    delivered_ms: int = 0
-    delivered: int = 0
-    redelivered: int = 0
-    handled_ms: int = 0
-    handled: int = 0
+    attempted_ms: int = 0  # begin of its send
+    confirmed_ms: int = 0  # arrival of the broker's confirmation
+    delivered_ms: int = 0  # first receipt by the raw client on the business subscription
+    delivered: int = 0  # how often the raw client received it there
+    redelivered: int = 0  # how often that was after its acknowledgement had returned
+    handled_ms: int = 0  # when it first reached the handler
+    handled: int = 0  # how often it reached the handler
 
     @property
     def early(self) -> bool:
