@@ -48,15 +48,10 @@ QUIET_MS = 20_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Size:
-    """Of one run.
+    """Of one run."""
 
-    Args:
-        timers: Of the herd.
-        unit_ms: Window and shorter tier are two of these, the longer tier is four; the herd is due after eight.
-    """
-
-    timers: int
-    unit_ms: int
+    timers: int  # of the herd
+    unit_ms: int  # window and shorter tier are two of these, the longer tier is four; the herd is due after eight
 
     @property
     def tiers(self) -> Tiered:

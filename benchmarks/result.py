@@ -10,21 +10,14 @@ from types import ModuleType
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
-    """One row of a benchmark.
+    """One row of a benchmark."""
 
-    Args:
-        question: The benchmark, in a few words.
-        subject: What was measured.
-        figures: Names with their units, in the order of the columns.
-        goal: What had to be reached; empty: none.
-        met: Whether it was; None: there was no goal.
-    """
-
-    question: str
-    subject: str
+    question: str  # the benchmark, in a few words
+    subject: str  # what was measured
+    # names with their units, in the order of the columns
     figures: Mapping[str, float | int | str] = field(default_factory=dict)
-    goal: str = ""
-    met: bool | None = None
+    goal: str = ""  # what had to be reached; empty: none
+    met: bool | None = None  # whether it was; None: there was no goal
 
 
 def table(results: Sequence[Result]) -> str:

@@ -57,30 +57,21 @@ def stage_of(settings: Mapping[str, str], ack_format: AckFormat) -> Iterator[Sta
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CursorState:
-    """One subscription before an unload.
-
-    Args:
-        acknowledged: Of each entry, in position order.
-    """
+    """One subscription before an unload."""
 
     topic: str
     subscription: str
-    acknowledged: Flags
+    acknowledged: Flags  # of each entry, in position order
     ranges: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Filled:
-    """A topic with its messages.
-
-    Args:
-        ids: Of the messages, in position order.
-        sent_ms: When each was handed to the client, UTC milliseconds.
-    """
+    """A topic with its messages."""
 
     topic: str
-    ids: tuple[Any, ...]
-    sent_ms: NDArray[np.int64]
+    ids: tuple[Any, ...]  # of the messages, in position order
+    sent_ms: NDArray[np.int64]  # when each was handed to the client, UTC milliseconds
 
 
 def fill(client: Any, topic: str, entries: int, due_ms: Sequence[int] | None = None) -> Filled:

@@ -38,50 +38,36 @@ STRAGGLERS_S = 40.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trace:
-    """What every plan plays.
+    """What every plan plays."""
 
-    Args:
-        delays_ms: In order of sending.
-    """
-
-    delays_ms: Sequence[int]
+    delays_ms: Sequence[int]  # in order of sending
     publish_ms: int
     sample_ms: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sampled:
-    """The broker's counter of gap ranges at one moment.
+    """The broker's counter of gap ranges at one moment."""
 
-    Args:
-        asked_ms: Before that moment, UTC milliseconds.
-        gap_count: `nonContiguousDeletedMessagesRanges` of the subscription.
-    """
-
-    asked_ms: int
+    asked_ms: int  # before that moment, UTC milliseconds
     answered_ms: int
-    gap_count: int
+    gap_count: int  # `nonContiguousDeletedMessagesRanges` of the subscription
     acknowledged_before: int
     acknowledged_after: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Played:
-    """One plan, all of its timers handled.
-
-    Args:
-        sends: (sent, due) of every timer in order of sending, UTC milliseconds.
-        acknowledged_ms: When the acknowledgement of each entry of the due topic had returned, UTC milliseconds; in the
-            order in which they did.
-        samples: Of the due topic, in order.
-    """
+    """One plan, all of its timers handled."""
 
     version: str
     plan: Plan
-    sends: Sequence[tuple[int, int]]
+    sends: Sequence[tuple[int, int]]  # (sent, due) of every timer in order of sending, UTC milliseconds
+    # when the acknowledgement of each entry of the due topic had returned, UTC milliseconds; in the order in which they
+    # did
     acknowledged_ms: Mapping[Position, int]
     stored_ms: Mapping[Position, int]
-    samples: Sequence[Sampled]
+    samples: Sequence[Sampled]  # of the due topic, in order
 
     @property
     def peak(self) -> int:

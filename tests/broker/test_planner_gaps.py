@@ -142,13 +142,9 @@ def in_ledgers(tmp_path_factory: pytest.TempPathFactory) -> Played:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compared:
-    """The planner's count of a play's acknowledgements beside the broker's counter.
+    """The planner's count of a play's acknowledgements beside the broker's counter."""
 
-    Args:
-        off: The furthest that a sample lies outside of what was counted from its first moment to its last.
-    """
-
-    off: int
+    off: int  # the furthest that a sample lies outside of what was counted from its first moment to its last
     width: float
 
 

@@ -71,19 +71,14 @@ def stage(request: pytest.FixtureRequest) -> Iterator[Stage]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Case:
-    """A history, a plan and how an unload comes about.
+    """A history, a plan and how an unload comes about."""
 
-    Args:
-        workload: Of `tests.support.workloads`.
-        restart: Unload everything and end and start the broker, instead of unloading topics one by one.
-    """
-
-    workload: str
+    workload: str  # of `tests.support.workloads`
     scheme: Scheme
     rows: int
     days: int = 1
     partitions: int = 1
-    restart: bool = False
+    restart: bool = False  # unload everything and end and start the broker, instead of unloading topics one by one
 
 
 SEED = 10

@@ -72,22 +72,17 @@ class Script:
     """A play.
 
     Args:
-        faults: In this order.
-        session_s: Time after which a silent node counts as dead.
-        cluster: Further arguments of the cluster.
-        plans: By name.
         traffic: Of each plan.
-        play: Further arguments of the play.
     """
 
-    faults: tuple[str, ...] = ()
-    session_s: float
-    cluster: Mapping[str, Any] = field(default_factory=dict)
-    plans: Mapping[str, Mapping[str, Any]] = field(default_factory=lambda: PLANS)
+    faults: tuple[str, ...] = ()  # in this order
+    session_s: float  # time after which a silent node counts as dead
+    cluster: Mapping[str, Any] = field(default_factory=dict)  # further arguments of the cluster
+    plans: Mapping[str, Mapping[str, Any]] = field(default_factory=lambda: PLANS)  # by name
     traffic: Traffic = field(
         default_factory=lambda: Traffic(burst=12, every_s=1.0, shortest_ms=5_000, longest_ms=40_000)
     )
-    play: Mapping[str, Any] = field(default_factory=dict)
+    play: Mapping[str, Any] = field(default_factory=dict)  # further arguments of the play
 
 
 THREE_COPIES = {"ensemble": 3, "write_quorum": 3, "ack_quorum": 2}

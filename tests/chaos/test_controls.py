@@ -35,32 +35,20 @@ LINGER_MS = 400
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Life:
-    """One relay's life.
+    """One relay's life."""
 
-    Args:
-        fuse: Where it ends.
-        job: What is special about it.
-    """
-
-    fuse: Fuse
-    job: dict[str, Any] = field(default_factory=dict)
+    fuse: Fuse  # where it ends
+    job: dict[str, Any] = field(default_factory=dict)  # what is special about it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Script:
-    """What happens to a control and to its twin alike.
+    """What happens to a control and to its twin alike."""
 
-    Args:
-        lives: One relay after another, each killed; then one lives.
-        delays_ms: The shortest and the longest.
-        batched: Whether the tier's entries are batches.
-        group: How many hops go together at most.
-    """
-
-    lives: Sequence[Life]
-    delays_ms: tuple[int, int]
-    batched: bool = True
-    group: int = 1_000
+    lives: Sequence[Life]  # one relay after another, each killed; then one lives
+    delays_ms: tuple[int, int]  # the shortest and the longest
+    batched: bool = True  # whether the tier's entries are batches
+    group: int = 1_000  # how many hops go together at most
 
 
 class _Play:

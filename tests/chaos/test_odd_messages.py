@@ -47,18 +47,13 @@ DIGITS = b"9" * 5_000
 
 
 class Odd(NamedTuple):
-    """An odd message, in addition to the needs of its place.
-
-    Args:
-        properties: Follow the properties of its place; a property of the same name replaces that of the place.
-        messages: Number of messages that it declares; 0: it is no batch.
-    """
+    """An odd message, in addition to the needs of its place."""
 
     name: str
-    properties: Texts = ()
+    properties: Texts = ()  # follow the properties of its place; a property of the same name replaces that of the place
     fields: bytes = b""
     payload: bytes = b"odd"
-    messages: int = 0
+    messages: int = 0  # number of messages that it declares; 0: it is no batch
     without: tuple[bytes, ...] = ()
 
 
@@ -274,21 +269,14 @@ TIERS = Tiered(window_ms=1_500, tiers_ms=(1_500, 4_000))
 
 
 class Place(NamedTuple):
-    """Where the messages are put.
+    """Where the messages are put."""
 
-    Args:
-        plan: Of the topics.
-        topic: Into which they go, without a partition suffix, for what is due then.
-        asks: What a message there has: properties and the delivery that is asked for; by its id and due time.
-        is_plain: Whether a plain client reads the due topic, beside a shadow.
-        odd: Which are put there.
-    """
-
-    plan: Callable[[], Plan]
-    topic: Callable[[ShadowStage, int], str]
+    plan: Callable[[], Plan]  # of the topics
+    topic: Callable[[ShadowStage, int], str]  # into which they go, without a partition suffix, for what is due then
+    # what a message there has: properties and the delivery that is asked for; by its id and due time
     asks: Callable[[ShadowStage, str, int], tuple[Texts, int]]
-    is_plain: bool = False
-    odd: Sequence[Odd] = SHARED
+    is_plain: bool = False  # whether a plain client reads the due topic, beside a shadow
+    odd: Sequence[Odd] = SHARED  # which are put there
 
 
 def encoded(properties: dict[str, str]) -> Texts:

@@ -36,26 +36,19 @@ BUILD_TIMEOUT_S = 1_200
 
 
 class Target(NamedTuple):
-    """A topic that a program sends to.
-
-    Args:
-        deliver_at_ms: The time for delivery by the broker; 0: not delayed.
-    """
+    """A topic that a program sends to."""
 
     topic: str
-    deliver_at_ms: int
+    deliver_at_ms: int  # the time for delivery by the broker; 0: not delayed
     is_timer: bool
     without: str
 
 
 class OddSender(NamedTuple):
-    """The program of a language.
-
-    Args:
-        built: Builds the program in a folder and returns its command, so that the command only has to send.
-    """
+    """The program of a language."""
 
     language: str
+    # builds the program in a folder and returns its command, so that the command only has to send
     built: Callable[[Path], Sequence[str]]
 
     def send(self, command: Sequence[str], broker: Broker, due_ms: int, targets: Iterable[Target]) -> list[Line]:
@@ -108,17 +101,11 @@ it cannot decrypt."""
 
 
 class Place(NamedTuple):
-    """Where a program sends to.
+    """Where a program sends to."""
 
-    Args:
-        plan: Of the topics, by the longest delay.
-        target: By the due time.
-        is_plain: Whether plain clients read, beside a shadow.
-    """
-
-    plan: Callable[[int], Plan]
-    target: Callable[[ShadowStage, int], Target]
-    is_plain: bool = False
+    plan: Callable[[int], Plan]  # of the topics, by the longest delay
+    target: Callable[[ShadowStage, int], Target]  # by the due time
+    is_plain: bool = False  # whether plain clients read, beside a shadow
 
 
 def held(stage: ShadowStage, due_ms: int) -> Target:

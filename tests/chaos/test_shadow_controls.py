@@ -23,19 +23,12 @@ DRAIN_TIMEOUT_S = 30
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Script:
-    """What happens to a control and to its twin alike.
+    """What happens to a control and to its twin alike."""
 
-    Args:
-        scheme: Of the plan.
-        guard_ms: Of the plan.
-        traffic: What is sent.
-        stalls: Whether hops from the tier to the tier do not get through, but for the last life.
-    """
-
-    scheme: Tiered
-    guard_ms: int
-    traffic: PlainTraffic
-    stalls: bool = False
+    scheme: Tiered  # of the plan
+    guard_ms: int  # of the plan
+    traffic: PlainTraffic  # what is sent
+    stalls: bool = False  # whether hops from the tier to the tier do not get through, but for the last life
 
 
 SCRIPTS: dict[ShadowRules, Script] = {

@@ -31,23 +31,14 @@ from timewheel.testing import LocalPulsar, eventually
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sick:
-    """How large it is.
+    """How large it is."""
 
-    Args:
-        far: Timers that are far from due.
-        between: After so many of them one is handled.
-        rate: Of timers a second, once it is sick.
-        processes: Of the shadow.
-        timeout_s: For each of the steps.
-        heap_mb: Of the broker.
-    """
-
-    far: int
-    between: int
-    rate: int
-    processes: int
-    timeout_s: int
-    heap_mb: int
+    far: int  # timers that are far from due
+    between: int  # after so many of them one is handled
+    rate: int  # of timers a second, once it is sick
+    processes: int  # of the shadow
+    timeout_s: int  # for each of the steps
+    heap_mb: int  # of the broker
 
 
 SICK = {

@@ -18,21 +18,13 @@ from timewheel.testing.plugin import MakeLocalPulsar
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Play:
-    """How large it is.
+    """How large it is."""
 
-    Args:
-        day_ms: A day of the plan: five of them are the long tier, thirty the longest delay.
-        rate: Timers a second on each topic.
-        send_s: For how long.
-        limit: Ranges that the broker keeps.
-        share: What of the native gaps is left at most.
-    """
-
-    day_ms: int
-    rate: int
-    send_s: int
-    limit: int
-    share: float
+    day_ms: int  # a day of the plan: five of them are the long tier, thirty the longest delay
+    rate: int  # timers a second on each topic
+    send_s: int  # for how long
+    limit: int  # ranges that the broker keeps
+    share: float  # what of the native gaps is left at most
 
 
 PLAYS = {

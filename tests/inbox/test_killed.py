@@ -28,21 +28,13 @@ _numbers = count()
 
 @dataclass
 class Scene:
-    """One store, or none, and where effects go; every play is a new process.
+    """One store, or none, and where effects go; every play is a new process."""
 
-    Args:
-        kind: As a worker knows it.
-        address: Likewise.
-        effects_file: Where effects go that are in no database.
-        read_table: Reads those that are.
-        pass_in_store: Lets time pass for a store that has a clock of its own.
-    """
-
-    kind: str
-    address: str
-    effects_file: Path
-    read_table: Callable[[], list[str]] | None = None
-    pass_in_store: Callable[[int], None] | None = None
+    kind: str  # as a worker knows it
+    address: str  # likewise
+    effects_file: Path  # where effects go that are in no database
+    read_table: Callable[[], list[str]] | None = None  # reads those that are
+    pass_in_store: Callable[[int], None] | None = None  # lets time pass for a store that has a clock of its own
     now_ms: int = 1_000_000
     owners: Iterator[int] = field(default_factory=count)
 

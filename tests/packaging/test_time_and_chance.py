@@ -42,14 +42,10 @@ HANDED_IN = frozenset({"clock", "_clock"})
 
 
 class Breach(NamedTuple):
-    """A forbidden use.
-
-    Attributes:
-        what: The full name that is used, or the method with brackets: ``wait()``.
-    """
+    """A forbidden use."""
 
     line: int
-    what: str
+    what: str  # the full name that is used, or the method with brackets: ``wait()``
 
 
 def breaches(source: str) -> list[Breach]:

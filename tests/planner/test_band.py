@@ -43,19 +43,12 @@ def banded(sent_ms: np.ndarray, due_ms: np.ndarray) -> tuple[int, ConfidenceInte
 
 
 class Held(NamedTuple):
-    """Of some seeds.
+    """Of some seeds."""
 
-    Attributes:
-        inside: By how many the peak of all 150 days is within the band.
-        widths: How wide the bands are.
-        alone: The peaks of the first days alone.
-        life: The peaks of all 150.
-    """
-
-    inside: int
-    widths: list[float]
-    alone: list[int]
-    life: list[int]
+    inside: int  # by how many the peak of all 150 days is within the band
+    widths: list[float]  # how wide the bands are
+    alone: list[int]  # the peaks of the first days alone
+    life: list[int]  # the peaks of all 150
 
 
 def held(days: int, seeds: range) -> Held:

@@ -88,19 +88,12 @@ class Asked(Counts):
 
 @dataclass
 class World:
-    """What is true of each scheme, and what was asked.
+    """What is true of each scheme, and what was asked."""
 
-    Args:
-        priced: By scheme.
-        estimated: Gaps of all partitions together, as estimated.
-        true: As a count finds them.
-        keys: How partitions fill.
-    """
-
-    priced: dict[Scheme, Assessed]
-    estimated: dict[Scheme, float]
-    true: dict[Scheme, float]
-    keys: KeyShares = EVEN
+    priced: dict[Scheme, Assessed]  # by scheme
+    estimated: dict[Scheme, float]  # gaps of all partitions together, as estimated
+    true: dict[Scheme, float]  # as a count finds them
+    keys: KeyShares = EVEN  # how partitions fill
 
     def __post_init__(self) -> None:
         self.asked: list[Plan] = []
@@ -203,13 +196,9 @@ def test_whatever_the_law_says_the_winner_was_counted_within_the_limit(
 
 @dataclass
 class Undivided(World):
-    """Gaps that do not divide over partitions: of two each has more than half.
+    """Gaps that do not divide over partitions: of two each has more than half."""
 
-    Args:
-        power: 1: they divide; 0: each partition has as many as one alone.
-    """
-
-    power: float = 1.0
+    power: float = 1.0  # 1: they divide; 0: each partition has as many as one alone
 
     def gaps(self, plan: Plan) -> int:
         return math.ceil(self.true[plan.scheme] / math.pow(plan.partitions, self.power))

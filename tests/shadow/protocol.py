@@ -44,23 +44,15 @@ NOWHERE = -1
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """What a wrong shadow does otherwise.
+    """What a wrong shadow does otherwise."""
 
-    Args:
-        reads_back: An original is acknowledged when its copy was read from where it is stored, and not when it is sent.
-        acks_first: A copy moves on when its original is acknowledged.
-        fences: Before a session looks, nothing that an earlier one has sent can be stored any more.
-        acks_again: A session begins by acknowledging what the journal holds.
-        holds: The journal is let go when nothing can be forgotten any more, and not when a copy has moved on.
-        minds_others: On the way out, what another one may have sent on already goes the way of before.
-    """
-
+    # an original is acknowledged when its copy was read from where it is stored, and not when it is sent
     reads_back: bool = True
-    acks_first: bool = True
-    fences: bool = True
-    acks_again: bool = True
-    holds: bool = True
-    minds_others: bool = True
+    acks_first: bool = True  # a copy moves on when its original is acknowledged
+    fences: bool = True  # before a session looks, nothing that an earlier one has sent can be stored any more
+    acks_again: bool = True  # a session begins by acknowledging what the journal holds
+    holds: bool = True  # the journal is let go when nothing can be forgotten any more, and not when a copy has moved on
+    minds_others: bool = True  # on the way out, what another one may have sent on already goes the way of before
 
 
 RIGHT = Rules()

@@ -27,16 +27,12 @@ EXAMPLES = 3
 
 
 class Copy(NamedTuple):
-    """A stored copy of a timer.
-
-    Attributes:
-        sent_ms: When the producer, or the relay of the last hop, sent it; UTC milliseconds.
-    """
+    """A stored copy of a timer."""
 
     partition: int
     position: Position
     envelope: Envelope
-    sent_ms: int
+    sent_ms: int  # when the producer, or the relay of the last hop, sent it; UTC milliseconds
 
     @property
     def lag_ms(self) -> int:
@@ -46,34 +42,25 @@ class Copy(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Copies:
-    """Copies stored in a due topic.
+    """Copies stored in a due topic."""
 
-    Args:
-        stored: Copies in all.
-        on_time: Timers that arrived by on-time hops alone, made by any relays.
-        late: Timers that some relay, even one that was killed later, sent by the late lane at least once.
-        extra_on_time: Copies beyond the first of timers that arrived by on-time hops alone (must be 0, broker-facts:
-            exact-hops).
-        extra_by_relays: Those among them that relays made: the same source position sent under two producer names. The
-            other extra copies had the same name and sequence id, and the broker stored them twice nevertheless.
-        extra_late: Copies beyond the first of the other timers.
-        resent: Copies that a sender stored again, since it could not know the first to be stored in time (broker-facts:
-            slot-sweep), or at all (numbers-of-others); in none of the other figures.
-        dead_letters: Messages in the dead-letter topic.
-        lag_max_ms: The longest time from a nominal release to the hop that took the timer's first copy into the due
-            topic: the largest delay of any partition of a holding topic.
-        examples: Some timers with extra copies on time: where and when each copy was stored, and all their hops.
-    """
-
-    stored: int
-    on_time: int
-    late: int
+    stored: int  # copies in all
+    on_time: int  # timers that arrived by on-time hops alone, made by any relays
+    late: int  # timers that some relay, even one that was killed later, sent by the late lane at least once
+    # copies beyond the first of timers that arrived by on-time hops alone (must be 0, broker-facts: exact-hops)
     extra_on_time: int
+    # those among them that relays made: the same source position sent under two producer names. The other extra copies
+    # had the same name and sequence id, and the broker stored them twice nevertheless.
     extra_by_relays: int
-    extra_late: int
+    extra_late: int  # copies beyond the first of the other timers
+    # copies that a sender stored again, since it could not know the first to be stored in time (broker-facts:
+    # slot-sweep), or at all (numbers-of-others); in none of the other figures
     resent: int
-    dead_letters: int
+    dead_letters: int  # messages in the dead-letter topic
+    # the longest time from a nominal release to the hop that took the timer's first copy into the due topic: the
+    # largest delay of any partition of a holding topic
     lag_max_ms: int
+    # some timers with extra copies on time: where and when each copy was stored, and all their hops
     examples: tuple[str, ...] = ()
 
 

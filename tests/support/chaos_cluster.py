@@ -39,19 +39,12 @@ DRAIN_TIMEOUT_S = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Faults:
-    """Faults of a cluster by name, each a disturbance that ends with all nodes up.
+    """Faults of a cluster by name, each a disturbance that ends with all nodes up."""
 
-    Args:
-        cluster: The cluster.
-        topics: The partitions whose busiest broker is the victim.
-        session_s: Time after which a silent node counts as dead.
-        away_s: How long other nodes stay away.
-    """
-
-    cluster: LocalCluster
-    topics: Sequence[str]
-    session_s: float
-    away_s: float = 40.0
+    cluster: LocalCluster  # the cluster
+    topics: Sequence[str]  # the partitions whose busiest broker is the victim
+    session_s: float  # time after which a silent node counts as dead
+    away_s: float = 40.0  # how long other nodes stay away
 
     def by_name(self) -> Mapping[str, Disturbance]:
         """Return all faults."""

@@ -55,19 +55,14 @@ class Beat(NamedTuple):
 
 
 class Hop(NamedTuple):
-    """A relay is about to send a timer on.
-
-    Attributes:
-        number: Number of the hop of this timer, from 1.
-        producer: The producer's name; empty for an unnamed producer: the late lane, or a slot's tail (broker-facts:
-            late-lane, slot-sweep).
-        sequence_id: 0 for an unnamed producer.
-    """
+    """A relay is about to send a timer on."""
 
     timer_id: str
-    number: int
+    number: int  # number of the hop of this timer, from 1
+    # the producer's name; empty for an unnamed producer: the late lane, or a slot's tail (broker-facts: late-lane,
+    # slot-sweep)
     producer: str
-    sequence_id: int
+    sequence_id: int  # 0 for an unnamed producer
     pid: int
     at_ms: int
 

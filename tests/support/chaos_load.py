@@ -44,23 +44,15 @@ class Traffic:
 
 @dataclass(slots=True)
 class Sent:
-    """A send.
+    """A send."""
 
-    Attributes:
-        due_ms: When the timer is due.
-        confirmed_ms: When the broker had confirmed it; 0: it has not.
-        sends: How often the producer passed it to its client: again, if it cannot know whether the first is stored.
-        begun_ms: Begin of the call that has no outcome yet; 0: each has.
-        longest_ms: The longest time from a call to its outcome.
-        unknown: Calls whose outcome is unknown.
-    """
-
-    due_ms: int
-    confirmed_ms: int = 0
+    due_ms: int  # when the timer is due
+    confirmed_ms: int = 0  # when the broker had confirmed it; 0: it has not
+    # how often the producer passed it to its client: again, if it cannot know whether the first is stored
     sends: int = 0
-    begun_ms: int = 0
-    longest_ms: int = 0
-    unknown: int = 0
+    begun_ms: int = 0  # begin of the call that has no outcome yet; 0: each has
+    longest_ms: int = 0  # the longest time from a call to its outcome
+    unknown: int = 0  # calls whose outcome is unknown
 
     @property
     def confirmed(self) -> bool:

@@ -23,21 +23,13 @@ MAX_FORGOTTEN_PER_RELOAD = 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kill:
-    """A kill -9.
+    """A kill -9."""
 
-    Args:
-        post: The post of the killed process.
-        pid: The killed process.
-        point: The named point, or "outside".
-        at_ms: The latest possible time of the death.
-        in_flight: Timers that were confirmed and not handled then.
-    """
-
-    post: str
-    pid: int
-    point: str
-    at_ms: int
-    in_flight: int
+    post: str  # the post of the killed process
+    pid: int  # the killed process
+    point: str  # the named point, or "outside"
+    at_ms: int  # the latest possible time of the death
+    in_flight: int  # timers that were confirmed and not handled then
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -174,15 +166,10 @@ def _is_at_the_same_moment(times: Iterable[Handled]) -> bool:
 
 
 class FirstCall(NamedTuple):
-    """The first call of a handler with a timer.
+    """The first call of a handler with a timer."""
 
-    Attributes:
-        place: The plan and the partition; all topics of a calendar are the same place.
-        could_ms: From when on it could be delivered: it was due, and stored.
-    """
-
-    place: str
-    could_ms: int
+    place: str  # the plan and the partition; all topics of a calendar are the same place
+    could_ms: int  # from when on it could be delivered: it was due, and stored
     at_ms: int
 
     @property
@@ -317,20 +304,14 @@ def keeps_every_promise(verdict: Verdict, *, reloads: int = 0, copies: bool = Tr
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Repeats:
-    """Timers that were handled again after a consumer was killed.
+    """Timers that were handled again after a consumer was killed."""
 
-    Args:
-        in_flight: First handled by a process that was killed before the acknowledgement can have reached the broker;
-            README's limits allow these: a crash between a handler's return and its acknowledgement.
-        settled: First handled by a process whose acknowledgement had returned long enough before; must be 0.
-        copied: Another stored copy of the timer was handled: a hop of the late lane, which a killed relay left twice.
-        max_after_one_kill: The largest part of ``in_flight`` that a single kill caused.
-    """
-
+    # first handled by a process that was killed before the acknowledgement can have reached the broker; README's limits
+    # allow these: a crash between a handler's return and its acknowledgement
     in_flight: int
-    settled: int
-    copied: int
-    max_after_one_kill: int
+    settled: int  # first handled by a process whose acknowledgement had returned long enough before; must be 0
+    copied: int  # another stored copy of the timer was handled: a hop of the late lane, which a killed relay left twice
+    max_after_one_kill: int  # the largest part of ``in_flight`` that a single kill caused
 
 
 def repeats_after_kills(events: Iterable[Event], kills: Sequence[Kill], settle_beats: int) -> Repeats:

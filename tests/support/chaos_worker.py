@@ -69,66 +69,43 @@ done. ``after_ack``: the acknowledgement returned to the caller; the client send
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fuse:
-    """When a process kills itself.
+    """When a process kills itself."""
 
-    Args:
-        point: A named point.
-        passes: The pass of this point, from 1.
-        linger_ms: How long the passing thread waits first, so that messages that were passed to the client are sent.
-    """
-
-    point: str
-    passes: int
+    point: str  # a named point
+    passes: int  # the pass of this point, from 1
+    # how long the passing thread waits first, so that messages that were passed to the client are sent
     linger_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """The job of a process.
+    """The job of a process."""
 
-    Args:
-        role: The kind of process.
-        name: Name of the process, unique among processes that run at the same time.
-        service_url: The broker.
-        plans: The plan files. A consumer serves all of them with one client, as a service does.
-        ledger: The ledger file.
-        subscription: Subscription of a consumer.
-        embedded: Whether a consumer also runs the plan's relay.
-        fuse: When to die; None: only when killed from outside.
-        hop_rules: The rules by which a relay hops; any value but "right" is a control.
-        cut_rules: The rules by which cancellations count; any value but "right" is a control.
-        group: Highest number of hops that go together; 0: drawn at random, together with the time that they wait for
-            each other, so that each life of a relay cuts its groups elsewhere.
-        admin_url: Lets a relay list topics, as every service can; empty: the relay cannot list topics.
-        stalled: Sends to topics with this text in their names stay in the client, as while such a topic is unloaded.
-        options: Further options of a service's command.
-        fails: A consumer's handler fails at the first attempt of one timer in so many of the plans with ``retry``; 0:
-            never.
-        producer_rules: The rules by which a consumer's producers outlive an outage.
-        hold_rules: The rules by which a consumer keeps timers when their topic moves.
-        inbox: The plan files whose timers a consumer claims in an inbox, a file beside the plan for all processes.
-        plain: The plan files whose due topics are read by plain clients, as a measure of what is handled twice.
-    """
-
-    role: Role
-    name: str
-    service_url: str
-    plans: tuple[str, ...]
-    ledger: str
-    subscription: str = ""
-    embedded: bool = False
-    fuse: Fuse | None = None
-    hop_rules: RulesName = "right"
-    cut_rules: CutRules = "right"
+    role: Role  # the kind of process
+    name: str  # name of the process, unique among processes that run at the same time
+    service_url: str  # the broker
+    plans: tuple[str, ...]  # the plan files. A consumer serves all of them with one client, as a service does.
+    ledger: str  # the ledger file
+    subscription: str = ""  # subscription of a consumer
+    embedded: bool = False  # whether a consumer also runs the plan's relay
+    fuse: Fuse | None = None  # when to die; None: only when killed from outside
+    hop_rules: RulesName = "right"  # the rules by which a relay hops; any value but "right" is a control
+    cut_rules: CutRules = "right"  # the rules by which cancellations count; any value but "right" is a control
+    # highest number of hops that go together; 0: drawn at random, together with the time that they wait for each other,
+    # so that each life of a relay cuts its groups elsewhere
     group: int = 0
+    # sends to topics with this text in their names stay in the client, as while such a topic is unloaded
     stalled: str | None = None
-    admin_url: str = ""
-    options: tuple[str, ...] = ()
+    admin_url: str = ""  # lets a relay list topics, as every service can; empty: the relay cannot list topics
+    options: tuple[str, ...] = ()  # further options of a service's command
+    # a consumer's handler fails at the first attempt of one timer in so many of the plans with ``retry``; 0: never
     fails: int = 0
+    # the plan files whose timers a consumer claims in an inbox, a file beside the plan for all processes
     inbox: tuple[str, ...] = ()
+    # the plan files whose due topics are read by plain clients, as a measure of what is handled twice
     plain: tuple[str, ...] = ()
-    producer_rules: ProducerRules = "right"
-    hold_rules: HoldRules = "right"
+    producer_rules: ProducerRules = "right"  # the rules by which a consumer's producers outlive an outage
+    hold_rules: HoldRules = "right"  # the rules by which a consumer keeps timers when their topic moves
 
     def arguments(self) -> list[str]:
         return [sys.executable, "-m", "tests.support.chaos_worker", json.dumps(asdict(self))]

@@ -30,14 +30,10 @@ class Entry(NamedTuple):
 
 
 class NamedTest(NamedTuple):
-    """A test that a text names.
-
-    Args:
-        file: Path from the root.
-    """
+    """A test that a text names."""
 
     name: str
-    file: str
+    file: str  # path from the root
 
 
 def slug_of(heading: str) -> str:

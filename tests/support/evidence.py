@@ -51,18 +51,12 @@ _MISSING, _OTHER = "not played yet", "its plays have other figures"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """A play of a proof.
-
-    Args:
-        pulsar: The broker's version; None: there was no broker.
-        seed: Seed of its random choices; None: it has none.
-        date: UTC.
-    """
+    """A play of a proof."""
 
     proof: str
-    pulsar: str | None
-    seed: int | None
-    date: str
+    pulsar: str | None  # the broker's version; None: there was no broker
+    seed: int | None  # seed of its random choices; None: it has none
+    date: str  # UTC
     machine: str
     figures: dict[str, Figure]
 

@@ -20,13 +20,9 @@ Integers = NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Played:
-    """Timers in order of (topic, partition, position).
+    """Timers in order of (topic, partition, position)."""
 
-    Args:
-        topic: Calendar interval, or 0.
-    """
-
-    topic: Integers
+    topic: Integers  # calendar interval, or 0
     partition: Integers
     arrival_ms: Integers
     acknowledged_ms: Integers

@@ -13,30 +13,20 @@ END = "^C"
 
 
 class Block(NamedTuple):
-    """A fenced block.
+    """A fenced block."""
 
-    Args:
-        named: The last `name` in the text before it: the name of the file, if the reader writes the block to a file.
-    """
-
-    named: str
+    named: str  # the last `name` in the text before it: the name of the file, if the reader writes the block to a file
     language: str
     content: str
 
 
 class Command(NamedTuple):
-    """A line to type.
+    """A line to type."""
 
-    Args:
-        line: Without the prompt and without a comment.
-        shown: The output on the page; ``...`` stands for any text, and a number for any number.
-        status: Its exit status, from a comment behind it, as in ``# exit status 4``.
-    """
-
-    line: str
-    shown: tuple[str, ...]
+    line: str  # without the prompt and without a comment
+    shown: tuple[str, ...]  # the output on the page; ``...`` stands for any text, and a number for any number
     until_reported: bool
-    status: int = 0
+    status: int = 0  # its exit status, from a comment behind it, as in ``# exit status 4``
 
 
 def blocks(page: str, *languages: str) -> Iterator[Block]:

@@ -28,19 +28,14 @@ class Written(NamedTuple):
 
 @dataclass(slots=True)
 class ShadowPlay:
-    """The result of a play.
+    """The result of a play."""
 
-    Attributes:
-        due: Entries of the due topic in position order, a list for each partition.
-        hops: Publishes by relays: out of the intake, and from topic to topic.
-        stale_entries: (from, until) of each original that is acknowledged and not due.
-    """
-
-    due: list[list[Written]]
+    due: list[list[Written]]  # entries of the due topic in position order, a list for each partition
     moves: int = 0
-    hops: int = 0
+    hops: int = 0  # publishes by relays: out of the intake, and from topic to topic
     max_hops: int = 0
     reads: int = 0
+    # (from, until) of each original that is acknowledged and not due
     stale_entries: list[tuple[int, int]] = field(default_factory=list)
 
     def peak_gaps(self) -> int:

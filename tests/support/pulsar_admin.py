@@ -32,16 +32,12 @@ MODE = re.compile(r"delete_when_no_subscriptions|delete_when_subscriptions_caugh
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Command:
-    """A sub-command.
-
-    Args:
-        flags: Options without a value; exactly one of them must be given.
-    """
+    """A sub-command."""
 
     about: re.Pattern[str]
     needs: Mapping[str, re.Pattern[str]] = field(default_factory=dict)
     takes: Mapping[str, re.Pattern[str]] = field(default_factory=dict)
-    flags: frozenset[str] = frozenset()
+    flags: frozenset[str] = frozenset()  # options without a value; exactly one of them must be given
 
 
 _COPIES = {"-e": WHOLE, "-w": WHOLE, "-a": WHOLE, "-r": NUMBER}

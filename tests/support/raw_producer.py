@@ -26,17 +26,12 @@ _WINDOW = 200
 
 
 class RawEntry(NamedTuple):
-    """An entry to store.
+    """An entry to store."""
 
-    Attributes:
-        metadata: Made by `metadata_of`, or any bytes.
-        head: Bytes before the size of the metadata; None: the right checksum.
-    """
-
-    metadata: bytes
+    metadata: bytes  # made by `metadata_of`, or any bytes
     payload: bytes = b""
     messages: int = 1
-    head: bytes | None = None
+    head: bytes | None = None  # bytes before the size of the metadata; None: the right checksum
 
 
 def metadata_of(

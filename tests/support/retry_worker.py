@@ -44,21 +44,15 @@ def succeeds_at(number: int) -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """The job of a process.
-
-    Args:
-        failing: Whether its handlers fail; handlers of the other subscription succeed.
-        inbox: The SQLite file; empty: no inbox.
-        point: Where it kills itself; empty: nowhere.
-    """
+    """The job of a process."""
 
     service_url: str
     plan: str
     subscription: str
-    failing: bool
+    failing: bool  # whether its handlers fail; handlers of the other subscription succeed
     calls: str
-    inbox: str = ""
-    point: str = ""
+    inbox: str = ""  # the SQLite file; empty: no inbox
+    point: str = ""  # where it kills itself; empty: nowhere
     passes: int = 0
 
     def arguments(self) -> list[str]:

@@ -35,16 +35,11 @@ UNDER_WAY_MS = 1_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlainTraffic:
-    """The load of a plain producer.
+    """The load of a plain producer."""
 
-    Args:
-        rate: Timers a second.
-        longest_ms: The longest delay; delays are evenly distributed.
-    """
-
-    rate: int
+    rate: int  # timers a second
     shortest_ms: int
-    longest_ms: int
+    longest_ms: int  # the longest delay; delays are evenly distributed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
