@@ -340,10 +340,8 @@ NOT_OPENED_RETRY_MS = 1_000
 LOOK_MS = 1_000  # pause between two looks at the open topics
 GROWTH_LOOK_MS = 60_000  # pause between two looks for new partitions of an open topic; pulsar-client's own
 JOIN_TIMEOUT_MS = 5_000
-MAX_REPLACING = 64
-"""Consumers that are replaced at the same time; each can wait for as long as a broker is away."""
-MAX_CLOSING = 8
-"""Passed intervals that are closed at the same time; likewise."""
+MAX_REPLACING = 64  # consumers that are replaced at the same time; each can wait for as long as a broker is away
+MAX_CLOSING = 8  # passed intervals that are closed at the same time; likewise
 
 
 class _Key(NamedTuple):
@@ -418,10 +416,8 @@ class Source:
         self._failure: Exception | None = None
         self._closed = False
         self._follower: threading.Thread | None = None
-        self.partitions: tuple[Partition, ...] = ()
-        """All open partitions; replaced, never changed."""
-        self.replaced = 0
-        """Count of replaced consumers."""
+        self.partitions: tuple[Partition, ...] = ()  # all open partitions; replaced, never changed
+        self.replaced = 0  # count of replaced consumers
         self._replacers = DaemonWorkers(name="timewheel-replace", limit=MAX_REPLACING)
         self._closers = DaemonWorkers(name="timewheel-close", limit=MAX_CLOSING)
 

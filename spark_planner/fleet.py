@@ -36,14 +36,10 @@ SURGE = 2.0  # greatest assumed ratio of a continuing topic's peak to its mean, 
 class NativeFit(StrEnum):
     """Suitability of native delays on a single partition for a topic."""
 
-    FINE = "fine"
-    """The gaps were counted; gaps and all other figures are within their limits."""
-    SHORT = "short"
-    """Gaps are within the limit, but the history is shorter than its delays, and later gaps may not be."""
-    OVER = "over"
-    """The gaps exceed the limit, or may exceed it between two counted moments."""
-    OTHER = "other"
-    """The gaps are within the limit, but another limit is broken."""
+    FINE = "fine"  # the gaps were counted; gaps and all other figures are within their limits
+    SHORT = "short"  # gaps are within the limit, but the history is shorter than its delays, and later gaps may not be
+    OVER = "over"  # the gaps exceed the limit, or may exceed it between two counted moments
+    OTHER = "other"  # the gaps are within the limit, but another limit is broken
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

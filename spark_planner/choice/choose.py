@@ -284,8 +284,7 @@ class Priced(Screening):
         self._assessed = partial(assess, profile=profile, constraints=limits, growth=growth, keys=keys)
         self._closely = partial(self._assessed, cells=cells)
         coarse = coarse_cells(cells)
-        self.as_it_is = partial(self._assessed, cells=coarse, as_it_is=True)
-        """Prices a plan with its own partitions."""
+        self.as_it_is = partial(self._assessed, cells=coarse, as_it_is=True)  # prices a plan with its own partitions
         if len(plans) > MANY:
             quickly = partial(self._assessed, cells=coarse_cells(cells, SCREENING_CELLS), resolution=QUICK)
         else:

@@ -101,8 +101,7 @@ def keeps_order(plan: Plan) -> bool:
 
 NUMBER = "number"  # number of the plan
 HOPS, HOPS_MAX = "hops", "hops_max"
-FOUND_SCHEMA = schema_of("found:bytes")
-"""The counts of one place: a list of `Found`, pickled."""
+FOUND_SCHEMA = schema_of("found:bytes")  # the counts of one place: a list of `Found`, pickled
 FOUND_ARROW = to_arrow_schema(FOUND_SCHEMA)
 
 

@@ -48,8 +48,7 @@ class Resolution:
     hop_places: int = 65_536  # bins of time for the rates of hops
 
 
-CLOSE = Resolution()
-"""For all reported figures of a plan."""
+CLOSE = Resolution()  # for all reported figures of a plan
 QUICK = Resolution(
     parts=8_000,
     rows_per_stay=64,

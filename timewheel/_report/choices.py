@@ -11,24 +11,18 @@ import altair as alt
 from timewheel._report import look
 from timewheel._report.page import Figure
 
-LEAST_X = 0.01
-"""Lower costs are drawn here: a logarithm has no zero."""
+LEAST_X = 0.01  # lower costs are drawn here: a logarithm has no zero
 CANDIDATE, ON_FRONT = "a candidate", "no other beats it in both"
 NAMED_COLORS = (look.LINES[0], look.LINES[2], look.LINES[3], look.LINES[4])
 NAMED_SHAPES = ("cross", "triangle-up", "square", "triangle-down", "triangle-left")
 """Points differ in shape as well as in colour."""
-CANDIDATE_SIZE, FRONT_SIZE, NAMED_SIZE, BEST_SIZE = 35, 55, 130, 260
-"""Areas, in square pixels."""
-CANDIDATE_OPACITY = 0.45
-"""Many dots overlap."""
+CANDIDATE_SIZE, FRONT_SIZE, NAMED_SIZE, BEST_SIZE = 35, 55, 130, 260  # areas, in square pixels
+CANDIDATE_OPACITY = 0.45  # many dots overlap
 LEGEND_COLUMNS = "width < 560 ? 1 : width < 900 ? 3 : 4"
 DIMMED = 0.07
-AT_THE_EDGE = 0.04
-"""Share of a power of ten: a dot closer to the axis would be cut in half."""
-ABOUT_HIGH = 380
-"""Approximate height of the plot, in pixels."""
-BELOW, NAMES_APART = 14, 32
-"""Pixels from a dot to the middle of its name, and between two names that do not overlap."""
+AT_THE_EDGE = 0.04  # share of a power of ten: a dot closer to the axis would be cut in half
+ABOUT_HIGH = 380  # approximate height of the plot, in pixels
+BELOW, NAMES_APART = 14, 32  # pixels from a dot to the middle of its name, and between two names that do not overlap
 HINT = (
     "Point at a dot for its plan. Click a name for its dots alone, with Shift one more. Turn the wheel with Ctrl to "
     "zoom, drag to move; a double click shows all again."
@@ -191,8 +185,7 @@ def _cycled(values: Sequence[str], count: int) -> list[str]:
     return [values[number % len(values)] for number in range(count)]
 
 
-STEP = 30
-"""Pixels from bar to bar."""
+STEP = 30  # pixels from bar to bar
 AXIS_HEIGHT = 50
 AXIS_MAXIMA = (0.1, 0.2, 0.5, 1.0)
 BAR_HINT = "Point at a bar for its figures."

@@ -15,18 +15,13 @@ import altair as alt
 from timewheel._report import look
 from timewheel._report.page import Figure
 
-DASHES = ([1, 0], [7, 3], [2, 3], [9, 3, 2, 3], [4, 2], [12, 2])
-"""Lines differ in dash as well as in colour."""
-HEADROOM = 1.05
-"""Room above the highest point."""
+DASHES = ([1, 0], [7, 3], [2, 3], [9, 3, 2, 3], [4, 2], [12, 2])  # lines differ in dash as well as in colour
+HEADROOM = 1.05  # room above the highest point
 LEGEND_COLUMNS = "width < 560 ? 1 : width < 900 ? 2 : 3"
-DIMMED = 0.07
-"""Opacity of a line that is not selected."""
-TOUCHED_SIZE, DOT_SIZE = 300, 80
-"""Areas, in square pixels."""
+DIMMED = 0.07  # opacity of a line that is not selected
+TOUCHED_SIZE, DOT_SIZE = 300, 80  # areas, in square pixels
 TIME_DIGITS = 4
-LEAST_HEIGHT, NAME_HEIGHT = 240, 24
-"""Heights of the plot and of a name in it, pixels."""
+LEAST_HEIGHT, NAME_HEIGHT = 240, 24  # heights of the plot and of a name in it, pixels
 NAME_PLACES = [
     (x, align, left, right, dy)
     for dy in (13, -11)

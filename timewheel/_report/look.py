@@ -20,11 +20,9 @@ ACCENT = LINES[1]
 FONT = "system-ui, sans-serif"
 LABELS_APART: dict[str, Any] = {"labelFlush": False, "labelOverlap": "greedy", "labelSeparation": 3}
 """Labels of a horizontal number axis: those at the ends stay; Vega's default moves them onto neighbours."""
-HALO_WIDTH = 4
-"""Pixels of paper colour around a name that overlaps lines."""
+HALO_WIDTH = 4  # pixels of paper colour around a name that overlaps lines
 
-ZOOM_EVENT = "wheel![event.ctrlKey || event.shiftKey]"
-"""Not the wheel alone: the page would not scroll past a chart."""
+ZOOM_EVENT = "wheel![event.ctrlKey || event.shiftKey]"  # not the wheel alone: the page would not scroll past a chart
 PAN_EVENT = "[pointerdown[event.pointerType === 'mouse'], window:pointerup] > window:pointermove!"
 """Not the finger: the page would not scroll either."""
 

@@ -52,8 +52,7 @@ class Settings:
     """Options in front of the command; each command receives them as the context's object."""
 
     traceback: bool = False
-    plan_file: str = ""
-    """The plan's file of the command, as the user typed it."""
+    plan_file: str = ""  # the plan's file of the command, as the user typed it
 
 
 app = Commands(

@@ -44,8 +44,7 @@ _FOLLOWED = ("service_url", "admin_url", "token_file", "tls_ca", "connection")
 class ConnectionOptions:
     """The options of a command that connects to a cluster: a group for `timewheel.cli.options.with_options`."""
 
-    admin_option: ClassVar[str] = "--admin-url"
-    """The option for the admin URL, which errors name."""
+    admin_option: ClassVar[str] = "--admin-url"  # the option for the admin URL, which errors name
 
     context: typer.Context | None = None
     service_url: Annotated[
@@ -183,8 +182,7 @@ EXPECTED = re.compile(r"Failed to create producer: Producer(Busy|Fenced)\b")
 """Another process has the producer of a name. Only leases have names here, so a standby meets this error at each
 attempt. The caller that asked for the producer gets the error, and reports it if it matters.
 """
-END = b"\0\n"
-"""A line that the client never writes."""
+END = b"\0\n"  # a line that the client never writes
 JOIN_TIMEOUT_S = 1.0
 _NOWHERE = logging.NullHandler()
 
@@ -215,8 +213,7 @@ def client_log() -> Iterator[Any]:
 
 REPEAT_AFTER_MS = MINUTE_MS  # as alarms are repeated
 MAX_SHAPES = 1_000
-SHAPE = re.compile(r"\[[^]]*\]|\d+")
-"""Topics, addresses and numbers in a line, in which the lines of an outage differ."""
+SHAPE = re.compile(r"\[[^]]*\]|\d+")  # topics, addresses and numbers in a line, in which the lines of an outage differ
 
 
 class Repeats:

@@ -35,8 +35,7 @@ if TYPE_CHECKING:
         ReplayTarget,
     )
 
-MAX_SHOWN_BYTES = 1_000
-"""Bytes of a payload that are printed."""
+MAX_SHOWN_BYTES = 1_000  # bytes of a payload that are printed
 TIMEOUT_S = 20
 
 Everything = Annotated[bool, Option("--all", help="Select all.")]
@@ -47,8 +46,7 @@ class Selection:
     """The selected dead letters of a plan: a group of options, with the words and the topic of their kind."""
 
     many: ClassVar[str] = "dead letters"
-    since: ClassVar[str] = "dead for"
-    """Title of the column with their age."""
+    since: ClassVar[str] = "dead for"  # title of the column with their age
 
     plan_file: PlanFile
     positions: Annotated[

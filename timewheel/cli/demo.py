@@ -25,10 +25,8 @@ if TYPE_CHECKING:
     from timewheel.demo.results import Result
     from timewheel.testing import LocalCluster, LocalPulsar
 
-SPARK_MEMORY = "1g"
-"""Enough for a ledger, which has some hundred thousand rows."""
-FORESIGHT_S = 20.0
-"""Expected duration of the planner's part."""
+SPARK_MEMORY = "1g"  # enough for a ledger, which has some hundred thousand rows
+FORESIGHT_S = 20.0  # expected duration of the planner's part
 STOPPED = "stopped: no prediction"
 
 
@@ -187,10 +185,8 @@ def _print_foresight(console: Console, found: Foresight) -> None:
     show_line(console, f"For this trace the planner would choose: {found.verdict}")
 
 
-SESSION_TIMEOUT = "30s"
-"""Pulsar's default."""
-LOOK_INTERVAL_S = 1.0
-"""Python handles a signal when a wait returns; this interval bounds the wait."""
+SESSION_TIMEOUT = "30s"  # Pulsar's default
+LOOK_INTERVAL_S = 1.0  # Python handles a signal when a wait returns; this interval bounds the wait
 
 
 def broker(

@@ -25,8 +25,7 @@ from timewheel.cli.options import AtOnce, Everything, GapLimit, every_ms_of, nam
 from timewheel.cli.terminal import print_line
 
 DEFAULT_HTTP = "127.0.0.1:9409"
-FRESH_LOOKS = 3
-"""The exporter is ready for this many intervals after a successful look."""
+FRESH_LOOKS = 3  # the exporter is ready for this many intervals after a successful look
 
 
 def exporter(

@@ -228,14 +228,12 @@ def _write_csv(path: Path, snapshot: GapSnapshot, snapshots: GapHistory) -> None
             writer.writerows(rows)
 
 
-STYLES = ("green", "yellow", "red")
-"""Style by level."""
+STYLES = ("green", "yellow", "red")  # style by level
 AID = "yellow"
 HEADER = (
     "subscription", "level", "gaps", "of limit", "in all", "backlog", "delayed", "again", "an hour", "hours left",
 )  # fmt: skip
-MAX_NAMES = 5
-"""Highest number of topics that a sentence names."""
+MAX_NAMES = 5  # highest number of topics that a sentence names
 
 
 def show_snapshot(

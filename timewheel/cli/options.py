@@ -92,22 +92,16 @@ def _options_of(group: type) -> list[inspect.Parameter]:
 
 
 # docs/commands.md has the reason for 3 and 4 of each command.
-FAILED = 1
-"""The command failed, a limit of the answer is not kept, or not everything could be seen."""
-USAGE = 2
-"""An argument, a setting or a plan is wrong."""
-ATTENTION = 3
-"""Something needs attention soon."""
-ALARM = 4
-"""Something is broken now, or the named object was not found."""
+FAILED = 1  # the command failed, a limit of the answer is not kept, or not everything could be seen
+USAGE = 2  # an argument, a setting or a plan is wrong
+ATTENTION = 3  # something needs attention soon
+ALARM = 4  # something is broken now, or the named object was not found
 
 
 USAGE_ERROR: Final[Any] = typer.BadParameter.__base__
 """Base class of all errors in a command line; typer has no public name for it."""
-PANELS = ("Set up", "Look", "Cure", "Plan", "Look after timers")
-"""Headings of the commands in `timewheel --help`."""
-WHOLE_CHARS = 1_000
-"""Longer than any first sentence, so that click cuts no summary."""
+PANELS = ("Set up", "Look", "Cure", "Plan", "Look after timers")  # headings of the commands in `timewheel --help`
+WHOLE_CHARS = 1_000  # longer than any first sentence, so that click cuts no summary
 
 
 class CommandGroup(TyperGroup):

@@ -55,8 +55,7 @@ if TYPE_CHECKING:
     from timewheel.spark_planner.history.sampled import SampleNote
 
 SHADOW_FILE = "shadow.toml"
-NEW_TOPIC = "-timers"
-"""Suffix for a new topic beside a full topic, and for the files of the new topic's plan."""
+NEW_TOPIC = "-timers"  # suffix for a new topic beside a full topic, and for the files of the new topic's plan
 
 
 def write_planned(

@@ -78,8 +78,7 @@ Memory = Annotated[
 ]
 PlannerJson = Annotated[bool, Option("--json", help="Print the result as JSON; progress goes to stderr.")]
 
-FILE_WIDTH = 120
-"""Columns of text if the width is unknown: in a file, or at the end of a pipe."""
+FILE_WIDTH = 120  # columns of text if the width is unknown: in a file, or at the end of a pipe
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -157,8 +157,7 @@ class RelayFactory:
 class ServiceOptions(ConnectionOptions):
     """Options of a relay service: a group for `timewheel.cli.options.with_options`."""
 
-    kind: ClassVar[str] = "relay"
-    """The first word of the command."""
+    kind: ClassVar[str] = "relay"  # the first word of the command
 
     plan_files: Annotated[
         list[Path], Argument(metavar="PLAN...", help="Plan files, or folders of them.", show_default=False)
@@ -385,12 +384,9 @@ def abort(
 
 
 LOOK_MS = 500
-EMPTY_LOOKS = 2
-"""A timer that moves from one topic to another is in neither for a moment."""
-REPORT_MS = 15_000
-"""Interval between two progress lines if the output is no terminal."""
-STALLED_MS = 15_000
-"""The reason is shown after this time without progress."""
+EMPTY_LOOKS = 2  # a timer that moves from one topic to another is in neither for a moment
+REPORT_MS = 15_000  # interval between two progress lines if the output is no terminal
+STALLED_MS = 15_000  # the reason is shown after this time without progress
 
 
 def await_empty(

@@ -28,8 +28,7 @@ from timewheel.serving import HttpServer
 SOCKET = "NOTIFY_SOCKET"
 VARIABLES = (SOCKET, "WATCHDOG_PID", "WATCHDOG_USEC")
 """Meant only for the process that systemd started, not for its children."""
-WELL = b"READY=1\nWATCHDOG=1"
-"""READY is sent every time: systemd uses only the first."""
+WELL = b"READY=1\nWATCHDOG=1"  # READY is sent every time: systemd uses only the first
 
 
 def reporter(environment: Mapping[str, str] = os.environ) -> Callable[[], None]:
@@ -47,14 +46,11 @@ def reporter(environment: Mapping[str, str] = os.environ) -> Callable[[], None]:
     return on_progress
 
 
-LOOK_MS = 500
-"""Interval of looks at the children, and the longest time until a request to end is noticed."""
-AGAIN_FIRST_MS, AGAIN_LONGEST_MS = 500, 30_000
-"""Backoff before a child that ended is started again."""
+LOOK_MS = 500  # interval of looks at the children, and the longest time until a request to end is noticed
+AGAIN_FIRST_MS, AGAIN_LONGEST_MS = 500, 30_000  # backoff before a child that ended is started again
 SILENT_MS = 30_000
 """Without a look at the children for this long this process is stuck; the same time as a relay's watchdog."""
-GRACE_MS = 70_000
-"""Time beyond its drain that a child may take to end: the longest of the client's calls."""
+GRACE_MS = 70_000  # time beyond its drain that a child may take to end: the longest of the client's calls
 
 
 class Child:

@@ -698,8 +698,7 @@ def pause(plan_file: PlanFile, *, cluster: AdminOptions) -> None:
         print_line(note(admin, plan, State.PAUSED, before))
 
 
-SETTLE_MS = 5_000
-"""By then every running shadow has seen that it must move no more timers."""
+SETTLE_MS = 5_000  # by then every running shadow has seen that it must move no more timers
 
 
 @shadow.command()

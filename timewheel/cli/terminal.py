@@ -21,14 +21,11 @@ if TYPE_CHECKING:
     from timewheel._report.page import Table
     from timewheel.inspect.doctor import Finding
 
-LONGEST_FIGURE = 20
-"""Longer texts are words, which may continue in the next line."""
-GAP = 2
-"""Spaces between two columns."""
+LONGEST_FIGURE = 20  # longer texts are words, which may continue in the next line
+GAP = 2  # spaces between two columns
 INDENT = 4
 BETWEEN = " · "
-STYLES = {"error": "bold red", "warning": "bold yellow", "info": "bold"}
-"""Style of a finding by its severity."""
+STYLES = {"error": "bold red", "warning": "bold yellow", "info": "bold"}  # style of a finding by its severity
 
 
 def terminal(*, to_stderr: bool = False) -> Console:

@@ -48,8 +48,7 @@ if TYPE_CHECKING:
     from timewheel.inspect.whereis import Wanted, Whereabouts
 
 READ_TIMEOUT_MS = 120_000
-ASIDE_TIMEOUT_MS = 30_000
-"""Read timeout of a command whose result does not depend on the log."""
+ASIDE_TIMEOUT_MS = 30_000  # read timeout of a command whose result does not depend on the log
 DEFAULT_LIMIT = 100
 
 cancellations = command_group("cancellations", "List cancellations; compact their log.")

@@ -46,8 +46,7 @@ LAST_INDEX = (1 << 31) - 1  # index behind all messages of a batch
 RETRY_MS = 200
 NOT_READ_AFTER_MS = LASTS_AFTER_MS
 """Each move of the log to another broker fails a few reads, and heals within a second."""
-REOPEN_AFTER = 5
-"""Failures in a row after which a connected reader is opened anew; it mostly recovers by itself."""
+REOPEN_AFTER = 5  # failures in a row after which a connected reader is opened anew; it mostly recovers by itself
 FORGET_EVERY_MS = 60_000
 QUEUED = 50  # messages that the client reads ahead; packs take half a megabyte each
 MANY_SHARE = 0.8

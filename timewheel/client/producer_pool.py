@@ -47,10 +47,8 @@ Opened = Future[BaseException | None]
 class Attempt(Protocol):
     """A send that borrows a producer."""
 
-    pooled: PooledProducer[Any]
-    """The producer; set by the pool."""
-    began: int
-    """The pool's round in which the time of the send began; set by the pool's owner."""
+    pooled: PooledProducer[Any]  # the producer; set by the pool
+    began: int  # the pool's round in which the time of the send began; set by the pool's owner
 
 
 @dataclass(slots=True, eq=False)

@@ -12,10 +12,8 @@ from typing import Protocol
 from timewheel.client.hooks import LOST_AFTER_MS
 from timewheel.core.clock import Clock
 
-INSPECT_MS = 1_000
-"""Interval at which connections are inspected."""
-ATTEMPT_MS = 3_000
-"""Interval of attempts, which overlap: the first attempts of the client follow in quick succession."""
+INSPECT_MS = 1_000  # interval at which connections are inspected
+ATTEMPT_MS = 3_000  # interval of attempts, which overlap: the first attempts of the client follow in quick succession
 
 
 class Connection(Protocol):
@@ -30,8 +28,7 @@ class Trial:
     def __init__(self, topic: str) -> None:
         self.topic = topic
         self.next_ms = 0
-        self.is_served = False
-        """True once a broker serves the topic: written by another thread."""
+        self.is_served = False  # True once a broker serves the topic: written by another thread
 
 
 class Reopening:

@@ -28,8 +28,7 @@ COLUMNS = ColumnMapping(publish="attempted_ms", due="due_ms", topic="scheme")
 EVERY_CANDIDATE = 4
 """Every fourth of the planner's candidates is priced, and none is replayed: the demo is short, and measured
 more."""
-ONE_PARTITION = 1
-"""Number of partitions of all the demo's topics."""
+ONE_PARTITION = 1  # number of partitions of all the demo's topics
 
 
 def foresee(

@@ -37,10 +37,8 @@ from timewheel.testing.evidence.recorder import Deliveries, RecordingClient
 from timewheel.testing.evidence.trace import delays_ms, payload, timer_id, timer_index
 from timewheel.testing.process import exit_words
 
-OPERATION_TIMEOUT_S = 300
-"""Time for a broker on a busy machine to open a topic."""
-CLIENT_LOG = "client.log"
-"""File in the folder of the results; all processes append to it."""
+OPERATION_TIMEOUT_S = 300  # time for a broker on a busy machine to open a topic
+CLIENT_LOG = "client.log"  # file in the folder of the results; all processes append to it
 
 
 def connect(service_url: str, out: Path) -> pulsar.Client:
@@ -51,14 +49,12 @@ def connect(service_url: str, out: Path) -> pulsar.Client:
 
 NAME_PROPERTY = "timer"
 """Property in which a plain producer names the timer of a message, as services do: it does not know timewheel."""
-RECEIVE_MS = 200
-"""Time that a plain consumer's loop waits for a message before it checks whether to end."""
+RECEIVE_MS = 200  # time that a plain consumer's loop waits for a message before it checks whether to end
 CLOSE_TIMEOUT_S = 10.0
 """Time-out at the end, when all is counted: clients that have not closed by then are killed with their process."""
 READY_TIMEOUT_S = 300.0
 """Time for a command to start on a machine with many times more work than cores; idle it takes 3 s."""
-SEND_TIMEOUT_MS = 300_000
-"""A send that a busy broker answers late has not failed."""
+SEND_TIMEOUT_MS = 300_000  # a send that a busy broker answers late has not failed
 SHADOW_LOG = "shadow.log"
 
 
@@ -199,10 +195,8 @@ class _SdkWay:
         self._consumer.close()
 
 
-BEAT_S = 0.25
-"""Interval of progress reports."""
-PACE_S = 0.004
-"""Wait of a publisher that is ahead of its pace."""
+BEAT_S = 0.25  # interval of progress reports
+PACE_S = 0.004  # wait of a publisher that is ahead of its pace
 MAX_BEHIND_MS = 250
 """Delay that a publisher catches up. A longer delay shifts the rest of the burst: it is never sent faster."""
 

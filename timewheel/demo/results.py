@@ -23,8 +23,7 @@ from timewheel.testing.evidence.journal import Done
 from timewheel.testing.evidence.ledger import Entry, Totals, totals, write_ledger
 from timewheel.testing.evidence.trace import predicted_gaps, predicted_pending
 
-GRID_PER_DAY = 20
-"""Moments at which the law is evaluated."""
+GRID_PER_DAY = 20  # moments at which the law is evaluated
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

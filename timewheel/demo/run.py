@@ -37,8 +37,7 @@ from timewheel.shadow.desired_state import desired_for
 from timewheel.testing import LocalPulsar
 from timewheel.testing.evidence.journal import now_ms
 
-PLAIN_PERIOD_S = 15.0
-"""Interval of progress lines without a terminal."""
+PLAIN_PERIOD_S = 15.0  # interval of progress lines without a terminal
 REFRESH_PER_S = 4
 
 
@@ -106,18 +105,13 @@ class TerminalScreen(PlainScreen):
         self._live.stop()
 
 
-SAMPLES_PER_DAY = 10
-"""Target, so that at least 8 remain while every topic is unloaded."""
-VERDICT_S = 3.0
-"""Estimated time from the last timer to the verdict."""
-CALENDAR_AHEAD_MS = 20_000
-"""Allowed delay of the end of a calendar's burst on a busy machine."""
+SAMPLES_PER_DAY = 10  # target, so that at least 8 remain while every topic is unloaded
+VERDICT_S = 3.0  # estimated time from the last timer to the verdict
+CALENDAR_AHEAD_MS = 20_000  # allowed delay of the end of a calendar's burst on a busy machine
 LATEST_UNLOAD = 0.75
 """Part of the first scheme's play after which the topics are unloaded even if a busy machine still publishes."""
-UNLOAD_ATTEMPTS = 3
-"""A busy broker may answer an unload with an error (500), and continue it all the same."""
-AFTER_LAST_DUE_MS = 2_500
-"""Least time after the last due time for late timers and redeliveries."""
+UNLOAD_ATTEMPTS = 3  # a busy broker may answer an unload with an error (500), and continue it all the same
+AFTER_LAST_DUE_MS = 2_500  # least time after the last due time for late timers and redeliveries
 GRACE_MS = 90_000
 """Time without another handled timer, after all were due, after which missing timers count as lost. A client that lost
 its connection waits for up to a minute before it tries again."""
@@ -331,12 +325,9 @@ class Stage:
         return start_ms
 
 
-BROKER_START_S = 8.0
-"""Estimated; the time left is corrected once the broker runs."""
-WORKERS = 3
-"""Threads for work that must not block the display."""
-ADMIN_RETRY_S = 120.0
-"""A broker on a busy machine may not answer for a while."""
+BROKER_START_S = 8.0  # estimated; the time left is corrected once the broker runs
+WORKERS = 3  # threads for work that must not block the display
+ADMIN_RETRY_S = 120.0  # a broker on a busy machine may not answer for a while
 
 
 def expected_s(settings: Settings) -> float:

@@ -27,15 +27,12 @@ from timewheel.testing.evidence.ledger import Totals, check
 from timewheel.testing.evidence.trace import payload, timer_id
 
 TIMERS = 400
-PUBLISHED_BEFORE_KILL = 100
-"""The relay is killed when it has taken all timers and published this many of them."""
+PUBLISHED_BEFORE_KILL = 100  # the relay is killed when it has taken all timers and published this many of them
 RELAY_SUBSCRIPTION = "trial-relay"
 READER_SUBSCRIPTION = "trial-reader"
-STEP_TIMEOUT_S = 300.0
-"""Time-out of each step of the trial: a relay's start, its acknowledgements, the drain."""
+STEP_TIMEOUT_S = 300.0  # Time-out of each step of the trial: a relay's start, its acknowledgements, the drain
 RECEIVE_MS = 500
-TURN_S = 0.2
-"""How long the end of the play may go unseen."""
+TURN_S = 0.2  # how long the end of the play may go unseen
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

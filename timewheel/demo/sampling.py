@@ -16,12 +16,9 @@ from timewheel.core.plan import Calendar, Plan, Wheel
 from timewheel.core.topology import topology
 from timewheel.demo.settings import SUBSCRIPTION
 
-OTHERS_PER_SAMPLE = 1
-"""Topics that cannot have gaps now (a calendar's far days, a wheel's far slots) are asked in turn."""
-PARTITION_SUFFIX = "-partition-0"
-"""Suffix of the single partition of every topic."""
-NEAR_DAYS = (-1, 0, 1)
-"""Days whose topics can have gaps: yesterday, today and tomorrow."""
+OTHERS_PER_SAMPLE = 1  # topics that cannot have gaps now (a calendar's far days, a wheel's far slots) are asked in turn
+PARTITION_SUFFIX = "-partition-0"  # suffix of the single partition of every topic
+NEAR_DAYS = (-1, 0, 1)  # days whose topics can have gaps: yesterday, today and tomorrow
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,8 +40,7 @@ class _Seen:
     unacked: int = 0
     index_bytes: int = 0
     backlog: int = 0
-    entries_before: int = 0
-    """Entries written before the topic was last unloaded; the broker's counter restarts at 0."""
+    entries_before: int = 0  # entries written before the topic was last unloaded; the broker's counter restarts at 0
     entries_added: int = 0
 
 

@@ -16,10 +16,8 @@ PLAIN: frozenset[SchemeName] = frozenset({"native", "shadow"})
 """Schemes whose producer and consumer are pulsar-client's own: they are as early and late as the broker's tick, and
 handle redelivered messages again."""
 
-DAYS = 30
-"""Delays are uniform from 0 to this many days."""
-SUBSCRIPTION = "billing"
-"""The business subscription of every scheme."""
+DAYS = 30  # delays are uniform from 0 to this many days
+SUBSCRIPTION = "billing"  # the business subscription of every scheme
 NAMESPACE = "public/default"
 
 PUBLISH_DAYS = 1.5
@@ -27,15 +25,12 @@ PUBLISH_DAYS = 1.5
 SHADOW_PUBLISH_DAYS = 10
 """Behind a shadow a burst is written twice while it is sent, timer by timer. If the shadow then lags by more than its
 plan allows, some seconds here and half a day in reality, plain clients handle both original and copy."""
-DEFAULT_TICK_MS = 1_000
-"""The broker's own default."""
-GUARD_DAYS = 0.2
-"""Beyond it a relay that lags sends some timers through the late lane, which costs a round trip each."""
+DEFAULT_TICK_MS = 1_000  # the broker's own default
+GUARD_DAYS = 0.2  # beyond it a relay that lags sends some timers through the late lane, which costs a round trip each
 SHADOW_GUARD_DAYS = 0.6
 """Behind a shadow `far` is half a day and twice this, 6.8 s: an original must be acknowledged within that time of its
 copy, on a busy machine too. Timers that are due sooner stay in the topic, and make gaps."""
-STAGGER_DAYS = 2
-"""Days between the begins of two bursts: one burst at a time, beside that of a shadow."""
+STAGGER_DAYS = 2  # days between the begins of two bursts: one burst at a time, beside that of a shadow
 TICKS_PER_DAY = 25
 """With the default tick, the guard and lead that it requires would be half of a short day, and distort the table."""
 HEADSTARTS_PER_DAY = 8

@@ -150,14 +150,11 @@ def _broken_by(row: Measured, limit: int) -> list[str]:
 
 
 PEAK_PART = 0.15
-ROOTS = 3
-"""On time, a peak lies within 15 % and three roots of the law, which is a mean while the peak is an extreme."""
+ROOTS = 3  # on time, a peak lies within 15 % and three roots of the law, which is a mean while the peak is an extreme
 UNDER_WAY_MS = 600
 """Acknowledgements that an unload overtakes, on time: the client groups them for 100 ms, and then reconnects."""
-SAMPLES_PER_DAY = 8
-"""Number of samples that are enough to see a peak."""
-ON_TIME_MS = 100
-"""99 % of a relay's timers are handled within this time on a machine that is not busy."""
+SAMPLES_PER_DAY = 8  # number of samples that are enough to see a peak
+ON_TIME_MS = 100  # 99 % of a relay's timers are handled within this time on a machine that is not busy
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

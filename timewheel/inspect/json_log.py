@@ -11,8 +11,7 @@ from typing import Any, TypeVar
 FORMAT = 1
 
 T = TypeVar("T")
-Refusal = Callable[[str, int, str], Exception]
-"""Makes the error: path, line number (0 for the file itself), problem."""
+Refusal = Callable[[str, int, str], Exception]  # makes the error: path, line number (0 for the file itself), problem
 
 
 def read_lines(path: Path, parse: Callable[[Mapping[str, Any]], T], noun: str, refusal: Refusal) -> Iterator[T]:

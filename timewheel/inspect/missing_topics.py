@@ -9,8 +9,7 @@ from timewheel.core.errors import AdminError, AdminMissing, did_you_mean
 from timewheel.core.names import MOVER_PREFIX, STATE_PROPERTY, journal_topic, namespace_of, partition_of
 
 NO_TOPIC = "there is no such topic"
-MAX_NAMES = 10_000
-"""Limit of names that are compared: a comparison takes some 50 microseconds."""
+MAX_NAMES = 10_000  # limit of names that are compared: a comparison takes some 50 microseconds
 
 
 def no_such_topic(admin: AdminClient, topic: str) -> str:

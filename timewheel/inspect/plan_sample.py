@@ -201,8 +201,7 @@ def _timer(place: Place, entry: StoredEntry, message: BatchedMessage, *, in_inta
     )
 
 
-FIRST_ENTRIES = 8
-"""Number of a ledger's entries that are tried to find the ledger's start time."""
+FIRST_ENTRIES = 8  # number of a ledger's entries that are tried to find the ledger's start time
 
 
 def sample_plan(

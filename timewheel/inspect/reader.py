@@ -14,8 +14,7 @@ from timewheel.broker.admin.client import AdminClient
 from timewheel.broker.admin.http import asked
 from timewheel.core.errors import AdminError, AdminMissing
 
-AT_ONCE = 16
-"""Concurrent requests over all brokers; each takes some milliseconds of a broker's web threads."""
+AT_ONCE = 16  # concurrent requests over all brokers; each takes some milliseconds of a broker's web threads
 
 A = TypeVar("A")
 B = TypeVar("B")

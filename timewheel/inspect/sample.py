@@ -36,10 +36,8 @@ from timewheel.inspect.reader import ProgressCallback, each, no_report, used_par
 
 DEFAULT_SAMPLES = 10_000
 """The error of any share of the delays is then at most 1.4 percentage points, in 95 of 100 samples."""
-MAX_SAMPLES = 1_000_000
-"""A row takes some 200 bytes until the file is written, and a call about a millisecond."""
-IN_FLIGHT = 8
-"""Concurrent calls: each makes a bookie read somewhere on its disk, beside its regular work."""
+MAX_SAMPLES = 1_000_000  # a row takes some 200 bytes until the file is written, and a call about a millisecond
+IN_FLIGHT = 8  # concurrent calls: each makes a bookie read somewhere on its disk, beside its regular work
 MAX_GONE_SHARE = 0.1
 """Largest fraction of the chosen entries that may disappear; beyond it, the rest is no fair sample of the topic."""
 
@@ -279,8 +277,7 @@ def envelope_in(properties: Mapping[str, str]) -> Envelope | None:
         return None  # of a later version, or garbled: it counts as a foreign entry
 
 
-NORMAL_95 = 1.96
-"""Standard errors on either side of an estimate that contain the true value in 95 of 100 samples."""
+NORMAL_95 = 1.96  # standard errors on either side of an estimate that contain the true value in 95 of 100 samples
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -409,8 +406,7 @@ def _quantile(ascending: Sequence[int], share: float) -> int:
 
 COLUMNS = ("publish_ms", "due_ms", "size_bytes", "key", "topic")
 """Column names of the planner (`timewheel.spark_planner.history.columns`, which cannot be imported without Spark)."""
-NOTE = b"timewheel.sample"
-"""Key of the file's metadata with the description of the sample, as JSON."""
+NOTE = b"timewheel.sample"  # key of the file's metadata with the description of the sample, as JSON
 FORMAT = 1
 
 

@@ -265,8 +265,7 @@ SUBSCRIPTION |= {
 }
 
 _plan = _made_by("exporter", "due_topic")
-NEXT = 4
-"""Ranges of due times with a label of their own: overdue, next minute, hour and day. Later days share a label."""
+NEXT = 4  # ranges of due times with a label of their own: overdue, next minute, hour and day. Later days share a label.
 
 
 def _by_due_time(status: Status) -> Mapping[str, float]:

@@ -42,8 +42,7 @@ if TYPE_CHECKING:
 Producer = TypeVar("Producer", bound="DelayedProducer | AsyncDelayedProducer")
 Consumer = TypeVar("Consumer", bound="BaseConsumer")
 Role = TypeVar("Role")
-Read = Callable[[], tuple[Sample, ...] | None]
-"""Returns the samples of a role; None: the role has ended."""
+Read = Callable[[], tuple[Sample, ...] | None]  # returns the samples of a role; None: the role has ended
 
 
 class Ended:

@@ -39,11 +39,9 @@ from timewheel.hooks import Hook
 from timewheel.provision.former_topics import FIRST_RECONNECT_MS, RECONNECT_MS, delete_once_left
 from timewheel.provision.provisioning import Report, ensure
 
-LOOK_AGAIN_MS = SECOND_MS
-"""Wait before a partition without its topic is reported as an orphan."""
+LOOK_AGAIN_MS = SECOND_MS  # wait before a partition without its topic is reported as an orphan
 
-LONGEST_PAUSE_MS = MINUTE_MS
-"""Longest pause between two rolls of a keeper."""
+LONGEST_PAUSE_MS = MINUTE_MS  # longest pause between two rolls of a keeper
 
 STUCK_AFTER_MS = HOUR_MS
 """Time after which a passed topic that waits for consumers is reported as stuck: visits take a minute."""

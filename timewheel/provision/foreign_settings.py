@@ -17,15 +17,12 @@ from timewheel.core.plurals import counted
 from timewheel.core.topology import TopicSpec
 from timewheel.provision.shadow_commands import shadow_commands
 
-DEFAULT_PRODUCER_NAMES = 10_000
-"""The broker's default of ``brokerDeduplicationMaxNumberOfProducers``."""
-DEFAULT_GAP_LIMIT = 10_000
-"""The broker's default of ``managedLedgerMaxUnackedRangesToPersist``."""
+DEFAULT_PRODUCER_NAMES = 10_000  # the broker's default of ``brokerDeduplicationMaxNumberOfProducers``
+DEFAULT_GAP_LIMIT = 10_000  # the broker's default of ``managedLedgerMaxUnackedRangesToPersist``
 FULL_SHARE = 0.8
 FEW_SHARE = 0.5
 """Fraction of the gap limit: this many timers, each with a gap of its own, leave room for as many gaps again."""
-MANY_RELAYS = 50
-"""From this number on, relays within consumers cost more than relays of their own."""
+MANY_RELAYS = 50  # from this number on, relays within consumers cost more than relays of their own
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -160,8 +160,7 @@ def _waiting(admin: AdminClient, topic: str, wanted: AbstractSet[str]) -> _Part:
     )
 
 
-TARGET = "PLAN"
-"""Placeholder for a plan's file whose name is not known."""
+TARGET = "PLAN"  # placeholder for a plan's file whose name is not known
 
 
 def run_command(plan: Plan | None, target: str = TARGET) -> str:
@@ -314,8 +313,7 @@ def _delete(admin: AdminClient, topic: str) -> bool:
     return True
 
 
-LET_GO_MS = 150 * SECOND_MS
-"""Relays let go of a topic that they find empty twice, a minute apart."""
+LET_GO_MS = 150 * SECOND_MS  # relays let go of a topic that they find empty twice, a minute apart
 LOOK_AGAIN_MS = 2 * SECOND_MS
 
 

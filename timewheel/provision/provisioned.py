@@ -15,8 +15,7 @@ from timewheel.core.plan import MAX_FORMER, Plan
 from timewheel.core.routing import ROUTING_CODE, Router
 from timewheel.provision.foreign_settings import Finding
 
-NO_PROPERTIES = 405
-"""Method Not Allowed: the answer of brokers older than 2.11 to topic properties."""
+NO_PROPERTIES = 405  # Method Not Allowed: the answer of brokers older than 2.11 to topic properties
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -57,16 +57,12 @@ from timewheel.provision.provisioned import (
 T = TypeVar("T")
 R = TypeVar("R")
 
-CALLS_AT_ONCE = 8
-"""Concurrent admin calls: a wheel has dozens of topics, and a broker answers each call in some 20 ms."""
-DEDUPLICATION_WAIT_MS = 30_000
-"""A loaded topic enables deduplication a moment after its policy was set."""
+CALLS_AT_ONCE = 8  # concurrent admin calls: a wheel has dozens of topics, and a broker answers each call in some 20 ms
+DEDUPLICATION_WAIT_MS = 30_000  # a loaded topic enables deduplication a moment after its policy was set
 POLL_MS = 50
-POLICY_WAIT_S = 5.0
-"""Time until a policy can be read back; a policy that takes longer was undone, and is set again."""
+POLICY_WAIT_S = 5.0  # time until a policy can be read back; a policy that takes longer was undone, and is set again
 POLICY_TURNS = 4
-MEETING_WAIT_MS = 10_000
-"""Two concurrent runs collide at a topic or a subscription for milliseconds."""
+MEETING_WAIT_MS = 10_000  # two concurrent runs collide at a topic or a subscription for milliseconds
 MEETING_PAUSE_S = 0.2
 
 

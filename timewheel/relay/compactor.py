@@ -21,12 +21,10 @@ from timewheel.core.names import CANCELLATIONS_SUBSCRIPTION, partition_topic
 from timewheel.events import CancellationsCompacted, CancellationsNotCompacted
 
 LOOK_EVERY_MS = 10_000
-LEAST_LOOSE = 10_000
-"""Fewer lines are read in a tenth of a second, and are not worth a rewrite."""
+LEAST_LOOSE = 10_000  # fewer lines are read in a tenth of a second, and are not worth a rewrite
 READ_TIMEOUT_MS = 30_000
 SEND_TIMEOUT_MS = 30_000
-PENDING_PACKS = 16
-"""Packs under way, of half a megabyte each."""
+PENDING_PACKS = 16  # packs under way, of half a megabyte each
 JOIN_TIMEOUT_MS = 5_000
 
 

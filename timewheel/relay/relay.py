@@ -119,13 +119,11 @@ class RelayStatus:
         }
 
 
-MAX_IN_FLIGHT = 4_000
-"""Four groups of hops: one gathers while others are under way."""
+MAX_IN_FLIGHT = 4_000  # four groups of hops: one gathers while others are under way
 SEND_TIMEOUT_MS = 30_000
 LEASE_IDLE_MS = 1_000
 DRAIN_MS = 30_000
-STUCK_MS = 60_000
-"""Twice as long as the longest call of the client."""
+STUCK_MS = 60_000  # twice as long as the longest call of the client
 
 
 def new_relay_id() -> str:

@@ -28,8 +28,7 @@ from timewheel.hooks import Hook
 from timewheel.relay.relay import DRAIN_MS, RelayStatus
 from timewheel.serving import JSON, LIVE_PATH, READY_PATH, Answer, HttpServer, Page
 
-Reported = tuple[bool, Mapping[str, Any]]
-"""True if all is well; and the details, for JSON."""
+Reported = tuple[bool, Mapping[str, Any]]  # True if all is well; and the details, for JSON
 
 
 def reported_of(stories: Sequence[Mapping[str, Any]]) -> Reported:
@@ -95,8 +94,7 @@ class RelayRegistry:
     def __init__(self, relays: Iterable[RelayLike]) -> None:
         self._lock = threading.Lock()
         self.relays = tuple(relays)
-        self.missing: tuple[Plan, ...] = ()
-        """Plans that should be served and are not yet."""
+        self.missing: tuple[Plan, ...] = ()  # plans that should be served and are not yet
 
     @property
     def plans(self) -> tuple[Plan, ...]:
@@ -289,8 +287,7 @@ class Service:
     clock: Clock = field(default_factory=SystemClock)  # source of time
 
     def __post_init__(self, relays: Sequence[RelayLike]) -> None:
-        self.registry = RelayRegistry(relays)
-        """The working relays."""
+        self.registry = RelayRegistry(relays)  # the working relays
         self._server: HttpServer | None = None
         self._changed = threading.Condition()
         self._ending = False

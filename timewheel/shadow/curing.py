@@ -24,8 +24,7 @@ WINDOWS_MS = tuple(one for one in ROUND_MS if MINUTE_MS <= one <= 90 * DAY_MS)
 FIRST_WINDOW_MS = 12 * HOUR_MS
 """The longest window of a plan that is made for a topic: its shadow may be down this long before a timer comes
 twice."""
-LEAST_RATIO = 3
-"""Least ratio of neighbouring tiers that are added."""
+LEAST_RATIO = 3  # least ratio of neighbouring tiers that are added
 SHARES = (0.5, WATCH_SHARE, 1.0)
 """Parts of the broker's limit, tried in order: the longest window that leaves gaps within the part is chosen. Half
 leaves room to grow."""

@@ -26,8 +26,7 @@ from timewheel.provision.former_topics import FormerTopics, held_backlog, look_i
 from timewheel.shadow.machine.cursors import pending_entries
 
 _FORMER = "topics of earlier plans in "
-GIVE_UP_MS = 3 * MINUTE_MS
-"""A partition that moves to another broker, or whose relay died, continues within a minute."""
+GIVE_UP_MS = 3 * MINUTE_MS  # a partition that moves to another broker, or whose relay died, continues within a minute
 
 
 def former_backlogs(admin: AdminClient, plan: Plan, asking: Asking) -> dict[HoldingTopic, int]:

@@ -54,10 +54,8 @@ this much more time it counts as stuck."""
 JOURNAL_SLACK_MS = 10 * MINUTE_MS
 """The journal keeps a copy until the topic has passed its original, and some minutes longer."""
 BEGUN_MS = 5 * MINUTE_MS
-MAX_BEGUN = 10
-"""A takeover, a reload, or a new schema version begins a session; these are few."""
-STALE_ENTRIES = 50_000
-"""With this many in order a broker may stop reading (broker-facts: starved-due-topic)."""
+MAX_BEGUN = 10  # a takeover, a reload, or a new schema version begins a session; these are few
+STALE_ENTRIES = 50_000  # with this many in order a broker may stop reading (broker-facts: starved-due-topic)
 
 
 @unique
@@ -65,8 +63,7 @@ class Phase(Enum):
     """Phases of a partition."""
 
     IDLE = "not moving"
-    NOBODY = "no mover"
-    """Moving is desired, and no mover is connected."""
+    NOBODY = "no mover"  # moving is desired, and no mover is connected
     CATCHING_UP = "catching up"
     SHADOWING = "shadowing"
     DRAINING = "draining"
@@ -281,13 +278,10 @@ def _part(part: PartitionOverview) -> dict[str, Any]:
     return {**facts, "phase": part.phase.name.lower()}
 
 
-SAMPLE = 2_000
-"""Entries of each partition that are read."""
+SAMPLE = 2_000  # entries of each partition that are read
 SAMPLE_PIECES = 10
-COPIES = 1_000
-"""Copies of which the lag is computed."""
-TAIL_ENTRIES = 200
-"""Entries of the journal in which those copies are searched: most entries hold several copies."""
+COPIES = 1_000  # copies of which the lag is computed
+TAIL_ENTRIES = 200  # entries of the journal in which those copies are searched: most entries hold several copies
 
 
 @dataclass(frozen=True, slots=True)

@@ -220,8 +220,7 @@ _UNKNOWN = "None"
 _NUMBERS_TWICE = "Pulsar-CPP"
 """Begin of the version text of such clients (broker-facts: numbers-used-twice, delayed-never-batched)."""
 MAX_NAMED = 5
-JOINS = 2
-"""Consumers of each subscription: one acknowledges originals of new copies, the other acknowledges again."""
+JOINS = 2  # consumers of each subscription: one acknowledges originals of new copies, the other acknowledges again
 
 
 def is_refused(findings: tuple[Finding, ...]) -> bool:

@@ -167,15 +167,12 @@ def timers_in(entry: Entry) -> Iterator[StoredTimer]:
 
 PEEK_MS = 5_000
 """Time-out of an entry. None comes if the broker has only its own markers left, or messages of open transactions."""
-MAX_IDLE = 16
-"""Connections that are kept for the next read."""
-MAX_OPENED_BYTES = 16 << 20
-"""Limit of an entry: several entries are in memory at once."""
+MAX_IDLE = 16  # connections that are kept for the next read
+MAX_OPENED_BYTES = 16 << 20  # limit of an entry: several entries are in memory at once
 QUIET_MS = 3_000
 """Silence after which a stretch counts as read to its end: a broker does not deliver its own entries, nor messages
 behind an open transaction."""
-TRIES = 8
-"""Times that a topic may move in a row without an entry in between."""
+TRIES = 8  # times that a topic may move in a row without an entry in between
 PAUSE_MS = 500
 
 

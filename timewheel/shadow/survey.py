@@ -179,18 +179,14 @@ def _amounts(decisions: Mapping[str, Amount]) -> dict[str, dict[str, int]]:
     return {name: {"entries": amount.entries, "bytes": amount.size_bytes} for name, amount in decisions.items()}
 
 
-DEFAULT_ENTRIES = 100_000
-"""Limit of entries that are read in each partition."""
-PROCESS_BYTES = 90_000_000
-"""Memory of a mover that moves nothing."""
+DEFAULT_ENTRIES = 100_000  # limit of entries that are read in each partition
+PROCESS_BYTES = 90_000_000  # memory of a mover that moves nothing
 BYTES_PER_PARTITION = 40_000_000
 """Most memory while a partition is caught up: entries in flight, and entries that are read ahead."""
-BYTES_PER_GAP = 80
-"""Memory of a cursor's range, for each subscription."""
+BYTES_PER_GAP = 80  # memory of a cursor's range, for each subscription
 WORK_PER_MOVED = 3.0
 """Moving an entry takes as long as reading this many: it is sent, read back, acknowledged and sent on."""
-DRAWN = 1_000
-"""Number of timers whose route through the plan is followed."""
+DRAWN = 1_000  # number of timers whose route through the plan is followed
 
 
 @dataclass(slots=True)

@@ -43,8 +43,7 @@ from timewheel.shadow.machine.survey_counters import ARRIVED_MS, Pending
 from timewheel.shadow.overview import STUCK_MS, unseen_facts
 from timewheel.shadow.stored_entries import StoredTimer, entries_in, key_of, original_of, timers_in
 
-SHOWN = 20
-"""Troubles of each kind and partition that are listed individually."""
+SHOWN = 20  # troubles of each kind and partition that are listed individually
 
 
 class Stuck(NamedTuple):
@@ -140,12 +139,9 @@ def shown(part: PartitionAudit) -> list[Trouble]:
     return [one for wrong in Wrong for one in [each for each in part.troubles if each.wrong is wrong][:SHOWN]]
 
 
-AGAIN_MS = 3_000
-"""Time between two looks: by then timers that were on their way have arrived."""
-LOOKS = 3
-"""A timer that hops during a snapshot is read twice; it may do so at two looks, with tiers of seconds."""
-TICKS = 3
-"""A broker delivers up to two ticks early, and this machine's clock may differ."""
+AGAIN_MS = 3_000  # time between two looks: by then timers that were on their way have arrived
+LOOKS = 3  # a timer that hops during a snapshot is read twice; it may do so at two looks, with tiers of seconds
+TICKS = 3  # a broker delivers up to two ticks early, and this machine's clock may differ
 
 
 def verify(

@@ -16,8 +16,7 @@ if TYPE_CHECKING:
 SYSTEM_TENANT = "pulsar"
 POLL_S = 0.1
 CALL_TIMEOUT_S = 5.0
-UNLOAD_TIMEOUT_S = 60.0
-"""Time-out of an unload, which closes ledgers and cursors first."""
+UNLOAD_TIMEOUT_S = 60.0  # Time-out of an unload, which closes ledgers and cursors first
 
 # Standalone creates the namespace a moment after the broker answers. The health check, which loads a topic and sends
 # through it, comes last: a call that times out here continues in the broker, and should not meet a half started broker.

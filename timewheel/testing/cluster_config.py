@@ -20,10 +20,8 @@ LoadManager = Literal["modular", "extensible"]
 
 CLUSTER_NAME = "local"
 ZOOKEEPER = "zookeeper"
-MAX_NODES = 20
-"""Most bookies, and most brokers: a typing error in a number must not start a thousand JVMs."""
-DEFAULT_REPLICAS = 2
-"""Default of ensemble, write quorum and ack quorum, as in Pulsar's own `broker.conf`."""
+MAX_NODES = 20  # most bookies, and most brokers: a typing error in a number must not start a thousand JVMs
+DEFAULT_REPLICAS = 2  # default of ensemble, write quorum and ack quorum, as in Pulsar's own `broker.conf`
 MIN_SESSION_TIMEOUT_S = 2.0
 MAX_SESSION_TIMEOUT_S = 60.0
 _BALANCE = "org.apache.pulsar.broker.loadbalance"

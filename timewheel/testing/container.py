@@ -79,22 +79,18 @@ def words_of(error: BaseException) -> str:
 
 
 IMAGE = "apachepulsar/pulsar"
-START_TIMEOUT_S = 180.0
-"""Time until the broker is healthy, after the image was fetched."""
+START_TIMEOUT_S = 180.0  # time until the broker is healthy, after the image was fetched
 LOG_LINES = 30
 
-INNER_PORT = 6650
-"""Port for the broker's own connections; not open outside."""
-CLIENT_PORT = 16650
-"""Port for clients: a lookup through it returns the outer address."""
+INNER_PORT = 6650  # port for the broker's own connections; not open outside
+CLIENT_PORT = 16650  # port for clients: a lookup through it returns the outer address
 WEB_PORT = 8080
 MEMORY = "-Xmx1024m -XX:MaxDirectMemorySize=1024m"
 """Same as for `LocalPulsar`; the image's own limits are 2 GB and 4 GB, more than the virtual machine of a desktop
 engine may have."""
 
 ADDRESS_FILE = "/tmp/timewheel-listeners"  # noqa: S108 - in the container, which no other program uses
-ADDRESS_TIMEOUT_S = 60
-"""A container whose creator has ended waits no longer than this for its address."""
+ADDRESS_TIMEOUT_S = 60  # a container whose creator has ended waits no longer than this for its address
 COMMAND = (
     f"until [ -s {ADDRESS_FILE} ]; do [ $SECONDS -lt {ADDRESS_TIMEOUT_S} ] || exit 1; sleep 0.1; done; "
     f"PULSAR_PREFIX_advertisedListeners=$(cat {ADDRESS_FILE}) bin/apply-config-from-env.py conf/standalone.conf "

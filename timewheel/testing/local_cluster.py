@@ -41,10 +41,8 @@ if TYPE_CHECKING:
 
 START_TIMEOUT_S = 120.0
 """Time-out of a node's start. Three brokers start in about 8 s on two idle cores, in 17 s on busy ones."""
-STOP_TIMEOUT_S = 90.0
-"""Time-out of a graceful stop: a broker unloads its topics first, which takes up to a minute."""
-MOVE_TIMEOUT_S = 60.0
-"""Time-out until a moved or split bundle is served again."""
+STOP_TIMEOUT_S = 90.0  # Time-out of a graceful stop: a broker unloads its topics first, which takes up to a minute
+MOVE_TIMEOUT_S = 60.0  # Time-out until a moved or split bundle is served again
 POLL_S = 0.1
 PROBE_TIMEOUT_S = 1.0
 _MEMINFO = Path("/proc/meminfo")

@@ -101,8 +101,7 @@ def properties(settings: Mapping[str, str]) -> str:
     return "".join(f"{name}={json.dumps(value)[1:-1]}\n" for name, value in settings.items())
 
 
-START_TIMEOUT_S = 120.0
-"""A broker is healthy in about 5 s on an idle machine; a busy machine gets this long, twice."""
+START_TIMEOUT_S = 120.0  # a broker is healthy in about 5 s on an idle machine; a busy machine gets this long, twice
 START_ATTEMPTS = 2
 """Once in some hundred starts after a kill, 4.2.4 could load no topic ("Failed to load topic within timeout") and it
 stayed so: an operator would start the broker again."""
@@ -114,14 +113,11 @@ registers anew. If the notification of the deletion comes after the new registra
 takes it for the loss of the new registration, deletes that too and registers anew, a hundred times a second and for
 ever (seen in a log, and read in the source). A topic that is loaded at a moment without a bookie fails ("Not enough
 non-faulty bookies available")."""
-LOOP_ROUNDS = 5
-"""This many lost registrations are a loop; a single loss may happen."""
+LOOP_ROUNDS = 5  # this many lost registrations are a loop; a single loss may happen
 _LOST_REGISTRATION = re.compile(rb"Lock on resource /ledgers/available/\S+ was invalidated\. state Valid")
 
-FILES_OF_METADATA_SINCE = (2, 11)
-"""Older versions start a ZooKeeper for their metadata."""
-ARCHIVE_TIMEOUT_S = 90.0
-"""Time-out of a broker that writes its class archive as it ends; about 11 s on a busy machine."""
+FILES_OF_METADATA_SINCE = (2, 11)  # older versions start a ZooKeeper for their metadata
+ARCHIVE_TIMEOUT_S = 90.0  # Time-out of a broker that writes its class archive as it ends; about 11 s on a busy machine
 
 
 class LocalPulsar:

@@ -26,8 +26,7 @@ from timewheel.testing.errors import BrokerUnavailable
 from timewheel.testing.settings import DEFAULT_VERSION, SUPPORTED_VERSIONS
 
 POLL_S = 0.2
-TIMEOUT_S = 1_800
-"""The work under the lock has this limit itself; a longer wait means that a process hangs."""
+TIMEOUT_S = 1_800  # the work under the lock has this limit itself; a longer wait means that a process hangs
 
 
 @contextmanager
@@ -64,8 +63,7 @@ def _taken(fd: int) -> bool:
 
 MIN_JAVA = 17
 JAVA_TIMEOUT_S = 60
-FETCH_TIMEOUT_S = 1_800
-"""A slow network needs minutes for 243 MB; a fetch of more than half an hour hangs."""
+FETCH_TIMEOUT_S = 1_800  # a slow network needs minutes for 243 MB; a fetch of more than half an hour hangs
 ERROR_TAIL_LINES = 12
 
 Progress = Callable[[str], None]

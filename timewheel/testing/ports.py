@@ -7,8 +7,7 @@ import socket
 from pathlib import Path
 
 LOOPBACK = "127.0.0.1"
-LOWEST_PORT = 15_000
-"""Above the well-known ports and the default ports of common development servers."""
+LOWEST_PORT = 15_000  # above the well-known ports and the default ports of common development servers
 EPHEMERAL_RANGE_FILE = Path("/proc/sys/net/ipv4/ip_local_port_range")
 USUAL_EPHEMERAL_START = 32_768
 TRIES = 1_000

@@ -27,12 +27,10 @@ if TYPE_CHECKING:
 
 WAIT_SLICE_S = 0.1
 """Two threads may wait for the same message, and only one of them reads it; the other checks again after this long."""
-SPAWN_TIMEOUT_S = 30.0
-"""Time-out of a fork and an exec, on a busy machine."""
+SPAWN_TIMEOUT_S = 30.0  # Time-out of a fork and an exec, on a busy machine
 PAUSE_TIMEOUT_S = 30.0
 PAUSE_POLL_S = 0.001
-GOODBYE_TIMEOUT_S = 30.0
-"""Time-out until the supervisor has killed the child and removed the folders."""
+GOODBYE_TIMEOUT_S = 30.0  # Time-out until the supervisor has killed the child and removed the folders
 
 
 def exit_words(code: int | None) -> str:

@@ -16,8 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 
-DEFAULT_VERSION = "4.0.7"
-"""The LTS line, which most users run."""
+DEFAULT_VERSION = "4.0.7"  # the LTS line, which most users run
 SUPPORTED_VERSIONS = ("4.0.7", "4.2.4")
 """The versions that the broker tests run on. Any other release can be requested."""
 VERSION_VARIABLE = "TIMEWHEEL_PULSAR_VERSION"
@@ -77,19 +76,16 @@ BROKER_ADMIN_VARIABLE = "TIMEWHEEL_TEST_BROKER_ADMIN"
 SERVICE_VARIABLE = "PULSAR_SERVICE_URL"
 ADMIN_VARIABLE = "PULSAR_ADMIN_URL"
 SERVICE_SCHEMES = ("pulsar://", "pulsar+ssl://")
-ELSEWHERE = f"or choose another broker: {BROKER_VARIABLE}=local, or its service URL"
-"""End of an error about containers."""
+ELSEWHERE = f"or choose another broker: {BROKER_VARIABLE}=local, or its service URL"  # end of an error about containers
 
 
 class BrokerKind(Enum):
     """Kinds of brokers for tests."""
 
-    ANY = "any"
-    """A container if a Docker engine answers, else a local broker."""
+    ANY = "any"  # a container if a Docker engine answers, else a local broker
     CONTAINER = "container"
     LOCAL = "local"
-    GIVEN = "given"
-    """A broker that already runs; the choice holds its addresses."""
+    GIVEN = "given"  # a broker that already runs; the choice holds its addresses
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,8 +95,7 @@ class BrokerChoice:
     kind: BrokerKind
     service_url: str = ""
     admin_url: str = ""
-    variable: str = ""
-    """The variable that made the choice; empty for `BrokerKind.ANY`."""
+    variable: str = ""  # the variable that made the choice; empty for `BrokerKind.ANY`
 
 
 def broker_choice(environment: Mapping[str, str]) -> BrokerChoice:

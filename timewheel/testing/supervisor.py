@@ -39,8 +39,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 OWNER_CHECK_S = 1.0
-REMOVE_TRIES = 20
-"""A killed child can hold its files for a moment; 20 tries, 0.1 s apart."""
+REMOVE_TRIES = 20  # a killed child can hold its files for a moment; 20 tries, 0.1 s apart
 
 _PR_SET_PDEATHSIG = 1
 

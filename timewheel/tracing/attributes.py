@@ -36,8 +36,7 @@ MESSAGE_ID = "messaging.message.id"
 ERROR_TYPE = "error.type"
 
 TIMER_ID = "timewheel.timer_id"
-DUE = "timewheel.due"
-"""ISO 8601 in UTC, with milliseconds."""
+DUE = "timewheel.due"  # ISO 8601 in UTC, with milliseconds
 DELAY_S = "timewheel.delay_s"
 OUTCOME = "timewheel.outcome"
 LATENESS_MS = "timewheel.lateness_ms"

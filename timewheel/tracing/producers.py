@@ -46,10 +46,8 @@ class SendSpan:
         self._span = span
         self._began_ms = began_ms
         self._ended = False
-        self.bare = options
-        """Options as given by the caller."""
-        self.options = _with_context(options, span)
-        """Options with the context among the properties."""
+        self.bare = options  # options as given by the caller
+        self.options = _with_context(options, span)  # options with the context among the properties
 
     @property
     def carries_context(self) -> bool:

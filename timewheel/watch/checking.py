@@ -34,12 +34,10 @@ from timewheel.watch.outlook import CheckLine, Growth, Outlook, growth_of, outlo
 from timewheel.watch.sends import LEAST_TIMERS, SHARES, Drift, Reference, Sends, drift, reference_of, sends_of
 
 CELL_LIMIT = 200_000
-LEAST_CELLS = 500
-"""Least number of cells of a repeated window: even the coarsest level may need this many."""
+LEAST_CELLS = 500  # least number of cells of a repeated window: even the coarsest level may need this many
 MAX_TURNS = 400
 """Limit of repetitions of a window shorter than a day: an hour of sends does not show the timers due in months."""
-LEAST_OF_KEY = 10
-"""Least number of sampled timers with the same key from which the key's share is estimated."""
+LEAST_OF_KEY = 10  # least number of sampled timers with the same key from which the key's share is estimated
 _SEED = 0
 
 
@@ -135,8 +133,7 @@ class Finding:
     text: str
 
 
-Found = tuple[str, Level, str]
-"""The name, the level and the text of a finding."""
+Found = tuple[str, Level, str]  # the name, the level and the text of a finding
 
 
 def _findings(checked: Checked) -> tuple[Finding, ...]:

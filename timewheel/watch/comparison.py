@@ -16,16 +16,14 @@ from math import sqrt
 from timewheel.inspect.entries import Entries
 from timewheel.inspect.plan_sample import Drawn, Part, PlanSample, StoredTimer
 
-NORMAL_95 = 1.96
-"""Standard errors on either side of an estimate that contain the true value in 95 of 100 samples."""
+NORMAL_95 = 1.96  # standard errors on either side of an estimate that contain the true value in 95 of 100 samples
 LATE_TICKS = 2.0
 """Delivery is up to a tick late, the acknowledgement up to a tick later (broker-facts: a-tick-early-or-late)."""
 SHIFTS_TICKS = (-LATE_TICKS, -1.0, -0.5, -0.25, -0.1, 0.1, 0.25, 0.5, 1.0)
 """Shifts of the prediction, up to a tick early: with short stays the number of gaps rises and falls within a tick."""
 TOLERANCE = 0.05
 """Fraction of the prediction: allows for consumers that take a while to handle a timer, and for clocks that differ."""
-LEAST_TOLERANCE = 3.0
-"""Gaps: allows for changes between two reads of a busy topic."""
+LEAST_TOLERANCE = 3.0  # gaps: allows for changes between two reads of a busy topic
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

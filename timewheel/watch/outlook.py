@@ -18,14 +18,10 @@ from timewheel.spark_planner.choice.constraints import Room
 from timewheel.spark_planner.extrapolation import Trend
 
 WEEK_MS = 7 * DAY_MS
-LEAST_CHECKS = 4
-"""Three checks lie on a line too easily."""
-LEAST_SPAN_MS = WEEK_MS
-"""From the first check to the last: within a week, the days of the week differ."""
-LEAST_WEEKLY = 0.002
-"""About ten per cent a year; less counts as no growth."""
-LONGEST_WEEKS = 522
-"""Ten years: some weeks of checks predict nothing beyond that."""
+LEAST_CHECKS = 4  # three checks lie on a line too easily
+LEAST_SPAN_MS = WEEK_MS  # from the first check to the last: within a week, the days of the week differ
+LEAST_WEEKLY = 0.002  # about ten per cent a year; less counts as no growth
+LONGEST_WEEKS = 522  # ten years: some weeks of checks predict nothing beyond that
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,8 +81,7 @@ def growth_of(figures: Sequence[tuple[int, float]]) -> Growth | None:
     )
 
 
-GAP_LIMIT = "gap limit"
-"""The phrase by which a `Room` of gaps names its limit."""
+GAP_LIMIT = "gap limit"  # the phrase by which a `Room` of gaps names its limit
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,8 +142,7 @@ def outlook_of(
     )
 
 
-MAX_LINES = 100_000
-"""Eleven years of hourly checks."""
+MAX_LINES = 100_000  # eleven years of hourly checks
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

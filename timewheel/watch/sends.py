@@ -24,8 +24,7 @@ from timewheel.core.plan import Calendar
 from timewheel.inspect.plan_sample import Part, PlanSample, PlanTopic, StoredTimer
 from timewheel.spark_planner.summary.cells import Cells
 
-LEAST_TIMERS = 30
-"""Below this number of sampled sends no rate is reported: its error would exceed a third."""
+LEAST_TIMERS = 30  # below this number of sampled sends no rate is reported: its error would exceed a third
 SHARES = (0.1, 0.25, 0.5, 0.75, 0.9, 0.99)
 """Shares of the timers: a check stores the delays that these shares do not exceed."""
 NORMAL_95 = 1.96
@@ -163,8 +162,7 @@ def _none_left_since_ms(topic: PlanTopic, at_ms: int) -> int:
     return at_ms - (at_ms - first_ms) % turn_ms
 
 
-RATE_DRIFT = 0.2
-"""Fraction of the former rate: a change by a fifth, beyond chance and sampling error, is drift."""
+RATE_DRIFT = 0.2  # fraction of the former rate: a change by a fifth, beyond chance and sampling error, is drift
 DELAY_DRIFT = 0.1
 """Fraction of all timers: changed delays of a tenth of them, beyond chance and sampling error, are drift."""
 SAME = 0.03

@@ -18,8 +18,7 @@ if TYPE_CHECKING:
     from timewheel.watch.change import Change
 
 HOW_TO_CHANGE = "docs/how-to/change-a-plan.md"
-MAX_PARTITIONS = 8
-"""Number of the fullest partitions shown; the JSON lists all."""
+MAX_PARTITIONS = 8  # number of the fullest partitions shown; the JSON lists all
 
 
 def headline(checked: Checked) -> str:

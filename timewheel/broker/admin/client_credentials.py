@@ -19,12 +19,10 @@ from timewheel.core.clock import Clock, SystemClock
 from timewheel.core.connection import HIDDEN, OAuth2, expires_ms_of
 from timewheel.core.errors import BadConnection, TokenNotGiven
 
-TIMEOUT_S = 10.0
-"""Time-out of each step of a request: pulsar-client's thread waits meanwhile."""
+TIMEOUT_S = 10.0  # Time-out of each step of a request: pulsar-client's thread waits meanwhile
 AHEAD_MS = 60_000
 """A token is renewed this long before it expires, or in the last tenth of its lifetime if that is shorter."""
-PAUSE_MS = 5_000
-"""Pause after a refusal: the server is not asked meanwhile, and callers get the same refusal again."""
+PAUSE_MS = 5_000  # pause after a refusal: the server is not asked meanwhile, and callers get the same refusal again
 LONGEST_REASON_CHARS = 200
 WELL_KNOWN = "/.well-known/openid-configuration"
 

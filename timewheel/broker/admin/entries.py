@@ -79,8 +79,7 @@ def _metadata(metadata: bytes) -> tuple[Mapping[str, str], str | None, int]:
     return properties, partition_key, size
 
 
-LEAST_BYTES = 4
-"""Smallest size of a message in a batch: the four bytes of its length."""
+LEAST_BYTES = 4  # smallest size of a message in a batch: the four bytes of its length
 _PROPERTIES_HEADER = "X-Pulsar-PROPERTY"
 _ONE_PROPERTY = b"x-pulsar-property-"
 """Prefix of a property's header from brokers up to 3.x; the property's key follows, in its own upper and lower case."""

@@ -33,8 +33,7 @@ from timewheel.core.errors import (
     OwnerUnreachable,
 )
 
-MAX_REASON_CHARACTERS = 400
-"""Limit of a reason in an error: brokers put whole Java stack traces into it."""
+MAX_REASON_CHARACTERS = 400  # limit of a reason in an error: brokers put whole Java stack traces into it
 
 
 T = TypeVar("T")
@@ -207,8 +206,7 @@ def attempts(clock: Clock, *, again: Callable[[BaseException], bool], within_ms:
 MAX_ANSWER_BYTES = 256 << 20
 """Limit of an answer after decompression: larger than the largest entry and the longest list of topics in use, small
 enough not to exhaust a process's memory."""
-_OF_THE_WAY = frozenset({b"content-encoding", b"transfer-encoding"})
-"""Headers that no longer apply once a body is read."""
+_OF_THE_WAY = frozenset({b"content-encoding", b"transfer-encoding"})  # headers that no longer apply once a body is read
 
 Tls = ssl.SSLContext | Callable[[], ssl.SSLContext] | None
 """TLS settings; or a function that returns the current settings, called before every request; None: the system's
@@ -406,19 +404,15 @@ renewed."""
 DEFAULT_TIMEOUT_S = 30.0
 """Time-out of each step of a request (connect, send, wait for data); deleting a topic of many partitions takes
 seconds."""
-DEFAULT_RETRY_FOR_S = 20.0
-"""A topic moves to another broker within seconds; a longer failure is for a human."""
-MAX_REDIRECTS = 5
-"""From the asked broker to the owner is one redirect; more happen only while the topic moves."""
-REMEMBERED_MS = 30_000
-"""A host that gave no answer is asked last for this long."""
+DEFAULT_RETRY_FOR_S = 20.0  # a topic moves to another broker within seconds; a longer failure is for a human
+MAX_REDIRECTS = 5  # from the asked broker to the owner is one redirect; more happen only while the topic moves
+REMEMBERED_MS = 30_000  # a host that gave no answer is asked last for this long
 FIRST_PAUSE_S = 0.1
 LONGEST_PAUSE_S = 2.0
 
 
 _PORTS = {"http": 80, "https": 443}
-_NO_HEADER = "illegal header line"
-"""Begin of h11's error for an invalid header name."""
+_NO_HEADER = "illegal header line"  # begin of h11's error for an invalid header name
 _UNREADABLE = (
     "the answer has an invalid HTTP header: brokers up to 3.x use each message property's key as a header's name, so "
     "keys with a space or an accent cannot be read"
@@ -484,8 +478,7 @@ class AdminHttp:
         self._bases = tuple(dict.fromkeys(_base_of(url) for url in urls_of(admin_url)))
         self._preferred = 0
         self._silent_until_ms = [0] * len(self._bases)
-        self.is_secure = admin_url.lower().startswith("https:")
-        """True if the URL uses TLS."""
+        self.is_secure = admin_url.lower().startswith("https:")  # True if the URL uses TLS
         self._url_hint = f"is the admin URL that of a broker?{f' {url_hint}' if url_hint else ''}"
         self._source_hint = url_hint
         self._has_answered = False

@@ -10,8 +10,7 @@ from timewheel.core.errors import AdminError, AdminUnreachable
 from timewheel.core.names import DRAINS_PROPERTY, RELAY_CONSUMER, RELAY_SUBSCRIPTION, namespace_of, partition_of
 from timewheel.core.topology import TopicSpec
 
-ANEW_MS = 15_000
-"""A relay whose partition has failed waits ten seconds at most, and then subscribes again."""
+ANEW_MS = 15_000  # a relay whose partition has failed waits ten seconds at most, and then subscribes again
 
 
 def partitioned_among(admin: AdminClient, names: Iterable[str]) -> frozenset[str]:

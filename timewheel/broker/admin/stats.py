@@ -14,8 +14,7 @@ from timewheel.client.positions import EntryPosition
 
 DEDUPLICATION = "pulsar.dedup"
 """The cursor under which a broker stores producers' names; written every thousand entries."""
-TERMINATED = "Terminated"
-"""State of a terminated topic's ledgers: it accepts no more messages."""
+TERMINATED = "Terminated"  # state of a terminated topic's ledgers: it accepts no more messages
 
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _RANGE = re.compile(r"\((-?\d+):(-?\d+)\.\.(-?\d+):(-?\d+)\]")
@@ -161,8 +160,7 @@ IN_ORDER_TYPES = frozenset({"Exclusive", "Failover"})
 SHADOW_ACKER = "timewheel-shadow"
 """Name of the consumers by which shadows acknowledge originals: they receive no messages."""
 
-_OWN_CURSORS = ("pulsar.", "__")
-"""Prefixes of the broker's own cursors."""
+_OWN_CURSORS = ("pulsar.", "__")  # prefixes of the broker's own cursors
 
 
 def is_users(subscription: str) -> bool:

@@ -275,8 +275,7 @@ class _Body:
         return ProtocolViolation(f"{self._name} without its field {field}", "that field is required")
 
 
-Asked = Callable[[int], str]
-"""Describes the request of a request id, for an error."""
+Asked = Callable[[int], str]  # describes the request of a request id, for an error
 
 
 def _connected(body: _Body, _: Asked) -> Connected:

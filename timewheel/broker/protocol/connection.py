@@ -50,21 +50,15 @@ from timewheel.broker.protocol.wire import (
 from timewheel.client.positions import EntryPosition
 
 CLIENT_VERSION = "timewheel"
-_EARLIEST = 1
-"""``InitialPosition``: the start of a new subscription, and of a reader whose position no longer exists."""
-_AUTO_SPLIT = 0
-"""``KeySharedMode`` that clients use by default."""
-_INDIVIDUAL, _CUMULATIVE = 0, 1
-"""``AckType``."""
+_EARLIEST = 1  # ``InitialPosition``: the start of a new subscription, and of a reader whose position no longer exists
+_AUTO_SPLIT = 0  # ``KeySharedMode`` that clients use by default
+_INDIVIDUAL, _CUMULATIVE = 0, 1  # ``AckType``
 KEEP_ALIVE_MS = 30_000
 """After this much silence the client sends a PING, and after as much again it gives the broker up. A broker does the
 same by its setting ``keepAliveIntervalSeconds``, which is 30 by default."""
-MAX_PENDING = 1_000
-"""Requests under way on a connection."""
-MAX_POSITIONS = 1_000
-"""Limit of an acknowledgement, a command of about 15 kB."""
-MAX_PERMITS = (1 << 31) - 1
-"""The largest number of permits that a broker can count."""
+MAX_PENDING = 1_000  # requests under way on a connection
+MAX_POSITIONS = 1_000  # limit of an acknowledgement, a command of about 15 kB
+MAX_PERMITS = (1 << 31) - 1  # the largest number of permits that a broker can count
 
 
 class Phase(Enum):

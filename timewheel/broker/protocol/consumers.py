@@ -16,12 +16,9 @@ from timewheel.broker.protocol.session import Session
 from timewheel.client.positions import EntryPosition
 from timewheel.core.rng import Random, system_random
 
-DEFAULT_PERMITS = 2_000
-"""Messages that the broker may have sent and the caller has not taken yet."""
-_PERMITS_END = 1 << 32
-"""Brokers count permits in 32 bits, and wrap around at this number."""
-EARLIEST = EntryPosition(-1, -1)
-"""Position before the first entry that the topic still has."""
+DEFAULT_PERMITS = 2_000  # messages that the broker may have sent and the caller has not taken yet
+_PERMITS_END = 1 << 32  # brokers count permits in 32 bits, and wrap around at this number
+EARLIEST = EntryPosition(-1, -1)  # position before the first entry that the topic still has
 
 
 class Consumer:
@@ -201,8 +198,7 @@ class EntryReader(Consumer):
             self._taken -= permits
 
 
-MAX_UNANSWERED = 4
-"""Acknowledgements under way: enough to keep the broker busy while an answer travels."""
+MAX_UNANSWERED = 4  # acknowledgements under way: enough to keep the broker busy while an answer travels
 
 
 class EntryAcknowledger(Consumer):

@@ -30,8 +30,7 @@ from timewheel.core.errors import BadConnection
 
 _T = TypeVar("_T")
 
-MAX_REDIRECTS = 20
-"""Limit of redirects between brokers for a topic, as in other clients; one redirect is usual."""
+MAX_REDIRECTS = 20  # limit of redirects between brokers for a topic, as in other clients; one redirect is usual
 
 
 class Ask(NamedTuple):

@@ -261,8 +261,7 @@ class _Nest(NamedTuple):
 
 _PAIR = _Nest({})
 _NESTED = _Nest({_PROPERTY: _PAIR, _ENCRYPTION_KEY: _Nest({data_tag(3): _PAIR})})
-_SKIPPED = {1: 8, 5: 4}
-"""Sizes in bytes of fixed-size numbers, by kind."""
+_SKIPPED = {1: 8, 5: 4}  # sizes in bytes of fixed-size numbers, by kind
 
 
 def _walked(frame: bytes, at: int, end: int, nest: _Nest) -> tuple[int, int]:

@@ -93,8 +93,7 @@ def _address(text: str, default_port: int) -> Address:
 RECEIVE_BYTES = 256 * 1024
 """Bytes received at once: some thousand entries, and the most that is read ahead of the caller."""
 _CLOSED = "it was closed by the other side"
-_SHORTEST_S = 0.000_001
-"""A socket takes 0 as "never wait", which TLS cannot distinguish from a lost connection."""
+_SHORTEST_S = 0.000_001  # a socket takes 0 as "never wait", which TLS cannot distinguish from a lost connection
 
 
 class Transport(Protocol):
@@ -173,8 +172,7 @@ def _remedy(error: Exception) -> str:
 
 CONNECT_MS = 10_000
 """Time-out of each step of a connection: connecting, TLS, the broker's welcome. As in pulsar-client."""
-REQUEST_MS = 30_000
-"""Time-out of an answer, as in pulsar-client. A broker that loads a large topic takes some seconds."""
+REQUEST_MS = 30_000  # Time-out of an answer, as in pulsar-client. A broker that loads a large topic takes some seconds.
 CALL_EVERY_MS = KEEP_ALIVE_MS
 
 

@@ -16,8 +16,7 @@ _FIXED_64 = 1
 _DATA = 2
 _FIXED_32 = 5
 _FIXED_BYTES = {_FIXED_64: 8, _FIXED_32: 4}
-_MAX_SHIFT = 63
-"""A number has 64 bits, so ten bytes of seven bits each."""
+_MAX_SHIFT = 63  # a number has 64 bits, so ten bytes of seven bits each
 _MASK_64 = (1 << 64) - 1
 
 
@@ -125,8 +124,7 @@ def _number(value: int) -> bytes:
     return bytes(out)
 
 
-FRAME_PADDING_BYTES = 10 * 1024
-"""Size of a frame beyond the broker's ``maxMessageSize``: room for the command."""
+FRAME_PADDING_BYTES = 10 * 1024  # size of a frame beyond the broker's ``maxMessageSize``: room for the command
 DEFAULT_FRAME_BYTES = 5 * 1024 * 1024 + FRAME_PADDING_BYTES
 """The limit until the broker has sent its ``maxMessageSize``, from that setting's default."""
 MAX_FRAME_BYTES = 128 * 1024 * 1024
@@ -134,8 +132,7 @@ MAX_FRAME_BYTES = 128 * 1024 * 1024
 
 _SIZES = struct.Struct(">II")
 _SIZE_BYTES = 4
-COMMAND_AT = 4
-"""Index of the command in a frame without its size: behind the command's own size."""
+COMMAND_AT = 4  # index of the command in a frame without its size: behind the command's own size
 _TLS_RECORDS = (b"\x15\x03", b"\x16\x03")
 _CONNECT_AGAIN = "connect again; if it stays, raise the broker's maxMessageSize or use its own port"
 

@@ -66,8 +66,7 @@ UNREAD_MS = 2_000
 """Pause before a second look at a subscription that is not read: a limited rate of dispatch pauses for a second."""
 LATELY_MS = 60_000
 """After a failed write the broker tries again at the next write, at the earliest 10 s later: younger failures last."""
-SWITCHED_OFF = 405
-"""Method Not Allowed: the broker's answer if topic policies are disabled."""
+SWITCHED_OFF = 405  # Method Not Allowed: the broker's answer if topic policies are disabled
 
 
 class TopicReader:
@@ -273,8 +272,7 @@ def _waiting(name: str, internal: InternalStats, subscription: str) -> Iterator[
     return iter(()) if cursor is None else open_entries(name, cursor, internal.ledgers).places()
 
 
-CALLS_AT_ONCE = 8
-"""Topics read concurrently; each takes a dozen calls of some milliseconds."""
+CALLS_AT_ONCE = 8  # topics read concurrently; each takes a dozen calls of some milliseconds
 BROKER = "the broker"
 
 

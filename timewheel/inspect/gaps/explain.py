@@ -46,23 +46,17 @@ from timewheel.provision.shadow_commands import is_lone_partition, is_own, shado
 BY_KEY = "Key_Shared"
 WAITING_SHARE = 0.1
 """Fraction of the ready entries in holes from which they wait for more than acknowledgements of messages in flight."""
-HOT_SHARE = 0.3
-"""Fraction of the ready entries in holes with the same key from which the key is hot or slow."""
-LEAST_INSPECTED = 5
-"""Least number of entries from which the share of a key is estimated."""
+HOT_SHARE = 0.3  # fraction of the ready entries in holes with the same key from which the key is hot or slow
+LEAST_INSPECTED = 5  # least number of entries from which the share of a key is estimated
 
 
 class Cause(Enum):
     """Cause of an entry's staying open while later entries are acknowledged."""
 
-    DELAYS = "mixed delays"
-    """The entry is not due yet, and later entries were due."""
-    UNACKNOWLEDGED = "unacknowledged messages"
-    """Consumers have the entry in flight, and acknowledge others first."""
-    KEYS = "hot or slow keys"
-    """The entry's key waits for a busy consumer; other keys proceed."""
-    SINGLE = "single acknowledgements"
-    """A single consumer gets all entries in order, and does not acknowledge all."""
+    DELAYS = "mixed delays"  # the entry is not due yet, and later entries were due
+    UNACKNOWLEDGED = "unacknowledged messages"  # consumers have the entry in flight, and acknowledge others first
+    KEYS = "hot or slow keys"  # the entry's key waits for a busy consumer; other keys proceed
+    SINGLE = "single acknowledgements"  # a single consumer gets all entries in order, and does not acknowledge all
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,10 +141,8 @@ def _error(count: int, inspected: int, holes: int) -> float:
     return NORMAL_95 * math.sqrt(share * (1 - share) / (inspected + 4))
 
 
-DEFAULT_HOLES = 400
-"""Holes to sample: the error of a share of 50 % is then at most 5 points, in 95 of 100 samples."""
-DEFAULT_ENTRIES = 2_000
-"""Entries of the topic to sample for their delays."""
+DEFAULT_HOLES = 400  # holes to sample: the error of a share of 50 % is then at most 5 points, in 95 of 100 samples
+DEFAULT_ENTRIES = 2_000  # entries of the topic to sample for their delays
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -309,8 +301,7 @@ def _looked_into(
 
 
 MAX_HOLDERS = 3
-UNDELAYED_SHARE = 0.02
-"""Fraction of a topic's entries from which undelayed entries deserve a topic of their own."""
+UNDELAYED_SHARE = 0.02  # fraction of a topic's entries from which undelayed entries deserve a topic of their own
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -42,8 +42,7 @@ from timewheel.core.names import partition_of
 from timewheel.inspect.entries import Entries, Run, runs_of
 from timewheel.provision.shadow_commands import is_lone_partition, is_own
 
-NO_LEDGER = "NoLedger"
-"""State of a cursor that has been loaded but not written since."""
+NO_LEDGER = "NoLedger"  # state of a cursor that has been loaded but not written since
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -43,8 +43,7 @@ from timewheel.inspect.reader import AT_ONCE, ProgressCallback, Reader, Unseen, 
 from timewheel.inspect.sample import draw, error_of_mean, inspect
 
 NO_CURSOR = "the broker lists no cursor of it, so its gaps are not known"
-MAX_ASKED = 100
-"""Number of topics near their limit, the worst first, whose shadows are looked up."""
+MAX_ASKED = 100  # number of topics near their limit, the worst first, whose shadows are looked up
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -185,11 +184,9 @@ def _gaps_of(topics: Topics, topic: str, profile: BrokerProfile) -> tuple[list[G
     return [gap_status_of(topic, name, stats, internal, profile) for name, stats in seen], hidden
 
 
-EVERYTHING = "*"
-"""A target that stands for every tenant."""
+EVERYTHING = "*"  # a target that stands for every tenant
 _SLASHES_OF_A_TOPIC = 2
-_OWN_TOPIC = "__"
-"""Prefix of the topics that the broker reserves for itself in each namespace."""
+_OWN_TOPIC = "__"  # prefix of the topics that the broker reserves for itself in each namespace
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -381,8 +378,7 @@ def growth_of(snapshots: Sequence[tuple[int, int]], gap_limit: int) -> GapGrowth
     )
 
 
-MAX_SNAPSHOTS = 240
-"""Snapshots kept per subscription: four hours at one per minute, ten days at one per hour."""
+MAX_SNAPSHOTS = 240  # snapshots kept per subscription: four hours at one per minute, ten days at one per hour
 
 
 class GapHistory:

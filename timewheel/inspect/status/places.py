@@ -448,8 +448,7 @@ def _of_relays(name: str, step: Step, from_ms: int | None = None, until_ms: int 
     return WatchedTopic(name=name, step=step, subscriptions=(RELAY_SUBSCRIPTION,), from_ms=from_ms, until_ms=until_ms)
 
 
-RARE = 3.0
-"""A property of none or all of n sampled entries holds for all but 3 / n of the others, in 95 of 100 samples."""
+RARE = 3.0  # a property of none or all of n sampled entries holds for all but 3 / n of the others, in 95 of 100 samples
 
 
 def total(inspected: Sequence[Sequence[int]], entries: int) -> Amount:
@@ -509,17 +508,12 @@ def _scaled(counts: Sequence[int], entries: int) -> Amount:
 
 DEFAULT_READS = 2_000
 """Entries to read over all topics, in addition to the head of each partition."""
-FEWEST = 8
-"""Least number of entries to read in a partition, if it has that many: a smaller sample would be meaningless."""
-HELD_READS = 400
-"""Entries to read if only the number of timers is needed."""
-MAX_TOPICS = 20
-"""Topics to read for that number: a wheel has hundreds."""
-FIRST_REFUSAL = 400
-"""An entry exists, even if it cannot be read, when the broker answers with a lower status."""
+FEWEST = 8  # least number of entries to read in a partition, if it has that many: a smaller sample would be meaningless
+HELD_READS = 400  # entries to read if only the number of timers is needed
+MAX_TOPICS = 20  # topics to read for that number: a wheel has hundreds
+FIRST_REFUSAL = 400  # an entry exists, even if it cannot be read, when the broker answers with a lower status
 
-IsDead = Callable[[Envelope], bool]
-"""Returns whether a timer is known to be cancelled or replaced."""
+IsDead = Callable[[Envelope], bool]  # returns whether a timer is known to be cancelled or replaced
 Timers = tuple[StoredTimer, ...]
 
 

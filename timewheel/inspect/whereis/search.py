@@ -335,11 +335,9 @@ def _sighting_facts(one: Sighting) -> dict[str, Any]:
     }
 
 
-GUESSES = 4
-"""Guesses by time between two known entries; after these, every other read bisects, which is safer."""
+GUESSES = 4  # guesses by time between two known entries; after these, every other read bisects, which is safer
 
-CLOSE_MS = 1_000
-"""Relays of several topics hop to the same topic: each in order, each a little later after the release."""
+CLOSE_MS = 1_000  # relays of several topics hop to the same topic: each in order, each a little later after the release
 
 
 class Mark(NamedTuple):
@@ -457,10 +455,8 @@ ON_TIME_MS = 5_000
 """Longest time from a release until a relay on time has published the copy: hops wait for each other for up to a
 second. Messages published later than that are after the copy.
 """
-NEAR = 3
-"""Neighbours to read at once among copies, which arrive from several relays."""
-SLACK = 24
-"""Neighbours to read if a timer is not at its place: clocks differ, and hops arrive beside sends."""
+NEAR = 3  # neighbours to read at once among copies, which arrive from several relays
+SLACK = 24  # neighbours to read if a timer is not at its place: clocks differ, and hops arrive beside sends
 
 FORMER = "topics of earlier plans"
 SENT_BY_FORMER = ": if it was sent by one of those, give the file of that plan"

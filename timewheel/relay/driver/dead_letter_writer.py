@@ -42,8 +42,7 @@ from timewheel.relay.driver.source import Handle, Source, Tools
 from timewheel.relay.machine.order import Spot, begins_ledger, follows, is_hidden
 
 READ_TIMEOUT_MS = 5_000
-READ_AHEAD = 10
-"""Entries; with 1 the client's reader discards its start message, requests no other, and waits for ever."""
+READ_AHEAD = 10  # entries; with 1 the client's reader discards its start message, requests no other, and waits for ever
 
 
 class Seen(NamedTuple):
@@ -120,13 +119,10 @@ LEFT_OUT = (
 """Reasons of a dead letter that names positions which the broker did not deliver to the relay."""
 _NONE = "none"
 
-MAX_VERDICTS = 10_000
-"""More than can be under way; beyond it the oldest are forgotten, and met again."""
-MAX_SILENT_LOOKS = 8
-"""The longest look waits for 21 minutes, in which a client passes over millions of entries."""
+MAX_VERDICTS = 10_000  # more than can be under way; beyond it the oldest are forgotten, and met again
+MAX_SILENT_LOOKS = 8  # the longest look waits for 21 minutes, in which a client passes over millions of entries
 MAX_REASON_CHARS = 500
-MAX_JUMPS = 10
-"""Jumps in a row, each met by a new subscription that was sure of its beginning."""
+MAX_JUMPS = 10  # jumps in a row, each met by a new subscription that was sure of its beginning
 
 
 def refusal(failure: str) -> str:
@@ -155,10 +151,8 @@ class Verdicts:
         self._hidden: dict[Position, Position] = {}
         self._jump: tuple[Position, Position] | None = None
         self._jumps = 0
-        self.silent_looks = 0
-        """Silent requests in a row; each waits twice as long as the request before."""
-        self.given: dict[Position, Verdict] = {}
-        """Verdicts by position; removed once the dead letter is stored."""
+        self.silent_looks = 0  # silent requests in a row; each waits twice as long as the request before
+        self.given: dict[Position, Verdict] = {}  # verdicts by position; removed once the dead letter is stored
 
     def give(self, position: Position, verdict: Verdict) -> None:
         """Record that this message is refused for good."""

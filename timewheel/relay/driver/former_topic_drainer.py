@@ -19,8 +19,7 @@ from timewheel.events import RelayDrainsFormerTopic, RelayFormerTopicsUnknown, R
 from timewheel.relay.driver.partition import Partition, PartitionWorkers
 from timewheel.relay.driver.source import Tools
 
-LOOK_MS = 60_000
-"""Time between two searches; a topic that was empty in two of them is let go."""
+LOOK_MS = 60_000  # time between two searches; a topic that was empty in two of them is let go
 
 
 @dataclass(eq=False)

@@ -282,8 +282,7 @@ class Connections:
         self._hops = hops
         self._handle = handle
         self._reopening = Reopening(clock, partial(try_opening, client))
-        self.inspect_at_ms = 0
-        """Monotonic time of the next inspection."""
+        self.inspect_at_ms = 0  # monotonic time of the next inspection
 
     @property
     def patience_ms(self) -> int:
@@ -327,8 +326,7 @@ class HopBatch:
         self._mark = mark
         self.members: list[Member] = []
         self._size = 0
-        self.end = -1
-        """The sequence id of the last position."""
+        self.end = -1  # the sequence id of the last position
 
     @property
     def is_new(self) -> bool:

@@ -63,8 +63,7 @@ class Visiting:
 RETRY_FIRST_MS = 100
 RETRY_LONGEST_MS = 5_000
 """The longest pause before a refusing destination is tried again; the relay's window for it protects its tiers."""
-BROKER_HELD_WINDOW = 1_000
-"""Each message under way there is acknowledged individually, and may be a gap until then."""
+BROKER_HELD_WINDOW = 1_000  # each message under way there is acknowledged individually, and may be a gap until then
 
 
 class Partition:
@@ -191,10 +190,8 @@ class Partition:
 
 MAX_CATCH_UPS = 16
 """Slots checked at once after a start: timers that became due while no relay ran must not wait for a whole turn."""
-LOOK_AGAIN_MS = 15_000
-"""For a `native` plan: processes that use the earlier plan may still send."""
-WAKE_MS = 2_000
-"""The longest wait, so that a jump of the clock is noticed."""
+LOOK_AGAIN_MS = 15_000  # for a `native` plan: processes that use the earlier plan may still send
+WAKE_MS = 2_000  # the longest wait, so that a jump of the clock is noticed
 SET_BACK_MS = 500
 """A clock that is set back by more has all visits planned anew; between two checks it is slewed by less."""
 
@@ -210,8 +207,7 @@ class SlotScheduler:
         self._stopping = False
         self._threads: set[threading.Thread] = set()
         self._thread = threading.Thread(target=self._run, name="timewheel-relay-rings", daemon=True)
-        self.caught_up = threading.Event()
-        """Set once every slot has been checked after the start."""
+        self.caught_up = threading.Event()  # set once every slot has been checked after the start
         self.heartbeat_ms = self._clock.monotonic_ms()
 
     def start(self) -> None:
@@ -308,8 +304,7 @@ class SlotScheduler:
         return last_times(partition.source.step, partition.source.holding.slot, at_ms)
 
 
-SLOTS_AT_ONCE = 2
-"""Slots of a ring's partition that are open together: a slot is drained while the next is opened."""
+SLOTS_AT_ONCE = 2  # slots of a ring's partition that are open together: a slot is drained while the next is opened
 
 
 class PartitionWorkers:

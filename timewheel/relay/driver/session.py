@@ -120,11 +120,9 @@ more than 8.
 """
 BROKER_HELD_ENTRIES = 200
 """Clients batch no delayed messages: an entry is a message. Messages that wait here unacknowledged are gaps at most."""
-MESSAGE_BYTES = 1_200
-"""The client's memory for a message besides its payload (broker-facts: windows-in-bytes)."""
+MESSAGE_BYTES = 1_200  # the client's memory for a message besides its payload (broker-facts: windows-in-bytes)
 GROUP_ENTRY_BYTES = GROUP_BYTES + GROUP_MESSAGES * MESSAGE_BYTES
-BROKER_HELD_BYTES = 64 << 10
-"""Expected size of an entry, until a larger entry is met."""
+BROKER_HELD_BYTES = 64 << 10  # expected size of an entry, until a larger entry is met
 
 
 class Prefetch:
@@ -135,8 +133,7 @@ class Prefetch:
         self._most = BROKER_HELD_ENTRIES if by_broker else RELAY_HELD_ENTRIES
         self._largest_bytes = BROKER_HELD_BYTES if by_broker else GROUP_ENTRY_BYTES
         self._entry_bytes = self._uncounted = 0
-        self.entries = self._most
-        """Queue length for the session's consumer."""
+        self.entries = self._most  # queue length for the session's consumer
 
     def begin(self) -> None:
         self._entry_bytes = self._uncounted = 0

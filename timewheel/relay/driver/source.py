@@ -72,8 +72,7 @@ AT_REST = frozenset({PartitionState.RESTING, PartitionState.CLOSED})
 HELD_MS = 3 * MINUTE_MS
 """No relay that has lost its partition keeps a name for so long: it gives names back when idle, and a broker closes the
 producers of a connection that does not answer."""
-PAUSE_MS = MINUTE_MS
-"""After a longer time without a refusal the name may have been free meanwhile."""
+PAUSE_MS = MINUTE_MS  # after a longer time without a refusal the name may have been free meanwhile
 MAX_NAMES = 1_000
 
 
@@ -107,16 +106,14 @@ class Handle:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._deadline_ms = 0
-        self.changed = threading.Condition()
-        """Notified when the thread should wake from a wait."""
+        self.changed = threading.Condition()  # notified when the thread should wake from a wait
         self.stopping = False
         self.state = PartitionState.STARTING
         self.reason: str | None = None
         self.counts = Counts()
         self.in_flight = 0
         self.head_release_ms: int | None = None
-        self.consumer: ConsumerLike | None = None
-        """The client's consumer; None between subscriptions."""
+        self.consumer: ConsumerLike | None = None  # the client's consumer; None between subscriptions
         self.heartbeat_ms = clock.monotonic_ms()
         self.reported_of_hops = False
         self.held_names = HeldNames()

@@ -28,8 +28,7 @@ class Backoff:
 
 
 ASK_FIRST_MS = 2_000
-ASK_LONGEST_MS = 60_000
-"""Time that a subscription is idle before it asks."""
+ASK_LONGEST_MS = 60_000  # time that a subscription is idle before it asks
 
 
 class Silence:
@@ -83,8 +82,7 @@ class Emptiness:
     def __init__(self, rng: Random) -> None:
         self._backoff = Backoff(PROBE_FIRST_MS, PROBE_LONGEST_MS, rng)
         self._next_ms = 0
-        self.probing = False
-        """True while a probe is under way."""
+        self.probing = False  # True while a probe is under way
 
     def take_probe(self, now_ms: int) -> bool:
         """Return whether to put a probe now; it is under way then, until `probed`."""

@@ -76,10 +76,8 @@ class Counts:
             setattr(self, outcome, getattr(self, outcome) + 1)
 
 
-LINGER_MS = 20
-"""Time that a receive waits while confirmations or an acknowledgement are outstanding."""
-IDLE_MS = 1_000
-"""Time that a receive waits when no other work is left; also how soon a stop is noticed then."""
+LINGER_MS = 20  # time that a receive waits while confirmations or an acknowledgement are outstanding
+IDLE_MS = 1_000  # time that a receive waits when no other work is left; also how soon a stop is noticed then
 
 
 class Receive(NamedTuple):
@@ -88,8 +86,7 @@ class Receive(NamedTuple):
     wait_ms: int = LINGER_MS
 
 
-RECEIVE = Receive()
-"""The command after a hop unless `Forward.asks`: a driver need not ask for it."""
+RECEIVE = Receive()  # the command after a hop unless `Forward.asks`: a driver need not ask for it
 RECEIVE_IDLE = Receive(IDLE_MS)
 
 
@@ -180,10 +177,8 @@ class Stop(NamedTuple):
     before: Position
 
 
-AWAIT_MS = 2_000
-"""Longest single wait for confirmations; a send without an answer fails by its own timeout."""
-NEVER = 1 << 60
-"""More confirmations than can be under way."""
+AWAIT_MS = 2_000  # longest single wait for confirmations; a send without an answer fails by its own timeout
+NEVER = 1 << 60  # more confirmations than can be under way
 
 
 class Wait(NamedTuple):
@@ -227,8 +222,7 @@ class Leave:
 
 LEAVE = Leave()
 
-PROBED = -1
-"""The ordinal of probes."""
+PROBED = -1  # the ordinal of probes
 
 Decision = Receive | AskAgain | HoldUntil | AwaitAll | AwaitRoom | Forward | StoreDeadLetter | Refile | Examine | Stop
 """A decision about a message (`Forwarding`)."""
@@ -261,8 +255,7 @@ class Machine(ABC):
             or messages are not in order.
     """
 
-    cumulative: ClassVar[bool]
-    """True if a receipt also acknowledges all messages before it."""
+    cumulative: ClassVar[bool]  # True if a receipt also acknowledges all messages before it
 
     state: State
     left: Visit | None  # the visit that was over when it left; None without a visit

@@ -14,8 +14,7 @@ from typing import Any, Literal, NamedTuple
 
 from timewheel.client.positions import Position
 
-NO_SEQUENCE_ID = 0
-"""For positions outside the ranges of `sequence_id`; the client itself takes 0 for "none"."""
+NO_SEQUENCE_ID = 0  # for positions outside the ranges of `sequence_id`; the client itself takes 0 for "none"
 
 _MAX_LEDGER = 1 << 31
 _MAX_ENTRY = 1 << 20
@@ -36,10 +35,8 @@ class Sight(Enum):
     NEXT = "next"
     NEXT_LEDGER = "next_ledger"
     """The first of a later ledger. The number of entries in a ledger is unknown: some may be missing at its end."""
-    AGAIN = "again"
-    """Not above the highest seen: received again after a reload."""
-    HOLE = "hole"
-    """A message between the highest seen and this position was not delivered."""
+    AGAIN = "again"  # not above the highest seen: received again after a reload
+    HOLE = "hole"  # a message between the highest seen and this position was not delivered
 
 
 class Contiguity:
@@ -244,12 +241,9 @@ two such relays lost timers, with 3 one world, with 4 none.
 class Sign(Enum):
     """The significance of a message for the beginning."""
 
-    ASK = "ask"
-    """A beginning for the first time: ask for all messages again."""
-    WAIT = "wait"
-    """Behind a beginning that is not believed yet: it is redelivered, so ignore it."""
-    BEGUN = "begun"
-    """The same beginning twice: this message is the first."""
+    ASK = "ask"  # a beginning for the first time: ask for all messages again
+    WAIT = "wait"  # behind a beginning that is not believed yet: it is redelivered, so ignore it
+    BEGUN = "begun"  # the same beginning twice: this message is the first
 
 
 class Beginning:

@@ -78,8 +78,7 @@ class Gathering:
         self._linger_ms = linger_ms
         self.members = 0
         """Hops that joined since groups were last sent. A driver sends full groups unasked: there may be fewer."""
-        self.send_at_ms: int | None = None
-        """UTC milliseconds; None without a group."""
+        self.send_at_ms: int | None = None  # UTC milliseconds; None without a group
 
     def slack_ms(self, room_ms: int) -> int:
         """Return how much later than its release time a hop may be examined, so that many are examined together.

@@ -12,8 +12,7 @@ OPEN_AHEAD_MS = 3_000
 """Time before a slot's release at which its consumer is opened: a cold topic takes a while to load."""
 
 
-MAX_SWEEPS = 8
-"""Sweeps that a visit remembers: two of each of the visits that run into each other."""
+MAX_SWEEPS = 8  # sweeps that a visit remembers: two of each of the visits that run into each other
 
 
 class Times(NamedTuple):

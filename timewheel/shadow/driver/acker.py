@@ -34,8 +34,7 @@ JOIN_EVERY_MS = 500
 """On Key_Shared a consumer is assigned keys while it is connected, and their messages wait meanwhile: so the acker
 joins, acknowledges and leaves (broker-facts: acknowledging-for-others)."""
 KEEP_ALIVE_MS = 10_000
-_OTHER_TYPE = "different type"
-"""The brokers' error text for a consumer whose type differs from the others'."""
+_OTHER_TYPE = "different type"  # the brokers' error text for a consumer whose type differs from the others'
 
 
 class OriginalAcker:
@@ -127,12 +126,10 @@ class OriginalAcker:
             raise
 
 
-ACK_MESSAGES = 1_000
-"""Originals acknowledged at once: as many as fit into a command."""
+ACK_MESSAGES = 1_000  # originals acknowledged at once: as many as fit into a command
 ACK_BYTES = 4_000_000
 """Limit of messages in flight while their originals are acknowledged; a single message may be larger."""
-MORE_MS = 1
-"""Time to wait for another message, once there is a message."""
+MORE_MS = 1  # time to wait for another message, once there is a message
 TRY_FOR_MS = 30_000
 """A topic that moves to another broker takes seconds; a longer failure ends the relay's session, which begins anew."""
 PAUSE_FIRST_MS = 50
@@ -149,8 +146,7 @@ class AckBeforeRelay:
         self._clock = clock
         self._rng = rng
         self._ready: deque[_Copy] = deque()
-        self.acked_originals = 0
-        """An original whose copy was redelivered meanwhile counts once."""
+        self.acked_originals = 0  # an original whose copy was redelivered meanwhile counts once
         self._noted: Position | None = None
 
     def receive(self, timeout_millis: int | None = None) -> Any:

@@ -34,8 +34,7 @@ MAX_IN_FLIGHT = 4_000
 MAX_BYTES_IN_FLIGHT = 16_000_000
 SEND_TIMEOUT_MS = 30_000
 ROOM_MS = 2_000
-MAX_REFUSED = 10_000
-"""Limit of remembered schema versions: a producer may write any number into a message."""
+MAX_REFUSED = 10_000  # limit of remembered schema versions: a producer may write any number into a message
 _OF_MESSAGE = frozenset({pulsar.Result.MessageTooBig, pulsar.Result.InvalidMessage})
 OF_SESSION = (SessionFailed, LeaseHeld, AdminError, BinaryProtocolError, pulsar.PulsarException)
 """Errors that do not concern a single message."""
@@ -49,8 +48,7 @@ class MoveCounts:
 
     moved: int = 0
     deduplicated: int = 0
-    handled: int = 0
-    """Entries that some subscription had acknowledged when they were read."""
+    handled: int = 0  # entries that some subscription had acknowledged when they were read
     acked_again: int = 0
     nudges: int = 0
     failures: int = 0
@@ -90,8 +88,7 @@ class Copies:
         self._refused: set[int] = set()
         self._waiting_since_ms: int | None = None
         self._gathered: list[Member] = []
-        self.in_flight = 0
-        """Copies that are gathered or sent, and not confirmed."""
+        self.in_flight = 0  # copies that are gathered or sent, and not confirmed
 
     def take_lease(self) -> None:
         """Open the producer whose name only one shadow at a time can have; raises LeaseHeld if another has it."""

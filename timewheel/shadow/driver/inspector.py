@@ -20,16 +20,12 @@ from timewheel.shadow.desired_state import DesiredState, State, caught_up_proper
 PART_OF_TIME = 20
 """One in this many parts of the time is spent on answers: for each, a broker of 4.2 walks the whole index of delayed
 messages, which takes seconds with a million of them (broker-facts: statistics-cost)."""
-AT_LEAST_MS = 30_000
-"""Longest pause, however long an answer takes: unknown subscriptions cannot be respected."""
-NO_WAIT_MS = 1_000
-"""Shorter pauses are dropped: the broker is asked whenever statistics are needed."""
+AT_LEAST_MS = 30_000  # longest pause, however long an answer takes: unknown subscriptions cannot be respected
+NO_WAIT_MS = 1_000  # shorter pauses are dropped: the broker is asked whenever statistics are needed
 
 
-OLD_MS = 60_000
-"""Longest age of a view: an older view may miss new subscriptions, so no timer is moved then."""
-SILENT_MS = 30_000
-"""Pause after an admin API failed to list the current subscriptions: waiting for it delays timers."""
+OLD_MS = 60_000  # longest age of a view: an older view may miss new subscriptions, so no timer is moved then
+SILENT_MS = 30_000  # pause after an admin API failed to list the current subscriptions: waiting for it delays timers
 _OF_THE_BROKER = "__compaction"
 _NOTHING_YET = DesiredState(State.PROVISIONED, 0)
 
@@ -52,8 +48,7 @@ class View:
     """The last view of the topic."""
 
     desired: DesiredState = _NOTHING_YET
-    subscriptions: Mapping[str, tuple[Subscription, ...]] = field(default_factory=dict)
-    """By partition of the due topic."""
+    subscriptions: Mapping[str, tuple[Subscription, ...]] = field(default_factory=dict)  # by partition of the due topic
     refusal: str = "nothing was seen yet"
 
     @property
@@ -74,8 +69,7 @@ class TopicInspector:
         self._parts = parts_of(plan.due_topic, plan.partitions)
         self._partitions = plan.partitions
         self._seen_ms: int | None = None
-        self._ask_again_ms = 0
-        """Monotonic time of the next request for statistics; 0: at once."""
+        self._ask_again_ms = 0  # monotonic time of the next request for statistics; 0: at once
         self._fails = False
         self._silent_until_ms = clock.monotonic_ms()
         self._by_key: dict[tuple[str, str], bool] = {}

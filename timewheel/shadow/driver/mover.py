@@ -44,14 +44,11 @@ from timewheel.shadow.machine.nudges import Nudges
 from timewheel.shadow.stored_entries import Original
 
 READ_MS = 200
-HOUSEKEEPING_MS = 5_000
-"""Interval of cursor reads, after which the journal can be acknowledged."""
-QUIET_MS = 10_000
-"""After this time without an entry the backlog counts as processed."""
+HOUSEKEEPING_MS = 5_000  # interval of cursor reads, after which the journal can be acknowledged
+QUIET_MS = 10_000  # after this time without an entry the backlog counts as processed
 RETRY_FIRST_MS = 100
 RETRY_LONGEST_MS = 5_000
-LEASE_MS = 2_000
-"""Interval at which a waiting mover requests the lease."""
+LEASE_MS = 2_000  # interval at which a waiting mover requests the lease
 MAX_STAYS = 100_000
 ALL_KNOW_MS = AT_LEAST_MS + 10_000
 """Time after which every shadow knows a subscription that another shadow has seen first. Until then another shadow may
@@ -59,10 +56,8 @@ have acknowledged originals without it that this shadow has moved, so the journa
 more then."""
 MAX_VERSIONS = 32
 """Each version takes a producer and a fence whenever a session begins, and any number of versions can be registered."""
-AHEAD_MS = 1_000
-"""Time for which a session that read a new version looks for more of them."""
-AT_ONCE = 10_000
-"""Copies of the journal that are read before their originals are acknowledged again."""
+AHEAD_MS = 1_000  # time for which a session that read a new version looks for more of them
+AT_ONCE = 10_000  # copies of the journal that are read before their originals are acknowledged again
 JOURNAL_ENTRIES = 16
 JOURNAL_READ_MS = 1_000
 MAX_SILENT = 30
@@ -101,11 +96,9 @@ class Mover:
         self.caught_up_ms: int | None = None
         """When it had processed the backlog, UTC milliseconds; 0: not yet; None: it does not move. Whoever looks after
         it stores the value: the broker to ask may hang, and serve none of its topics."""
-        self.reason: str | None = None
-        """Why it last began anew."""
+        self.reason: str | None = None  # why it last began anew
         self.stays: Stays = {}
-        self.versions: set[int] = set()
-        """The schema versions that are copied: the first `MAX_VERSIONS` that it read."""
+        self.versions: set[int] = set()  # the schema versions that are copied: the first `MAX_VERSIONS` that it read
         self._reported_of_lease = False
         self._again_ms: int | None = None
 
@@ -162,8 +155,7 @@ class MoveSession:
         self._mover = mover
         self._tools = tools = mover.tools
         self._until_ms = until_ms
-        self.met_others = False
-        """It ended because the subscriptions have changed."""
+        self.met_others = False  # it ended because the subscriptions have changed
         self._clock = tools.clock
         self._part, self._partition = mover.part, mover.partition
         self._handle, self._counts = mover.handle, mover.counts

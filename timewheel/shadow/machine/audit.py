@@ -34,14 +34,11 @@ _STAGES = tuple(Place)
 class Wrong(Enum):
     """Defects of a timer."""
 
-    LOST = "lost"
-    """A timer due in the future, whose original is acknowledged and whose copy is missing."""
-    DOUBLE = "double"
-    """A timer with both its original and a copy pending, or two copies."""
+    LOST = "lost"  # a timer due in the future, whose original is acknowledged and whose copy is missing
+    DOUBLE = "double"  # a timer with both its original and a copy pending, or two copies
     UNACKED_ORIGINALS = "unacked_originals"
     """A timer with a copy in the journal, whose original is not acknowledged on every subscription."""
-    LEFT = "left"
-    """An entry far from due, pending everywhere, that could be moved and is not."""
+    LEFT = "left"  # an entry far from due, pending everywhere, that could be moved and is not
 
 
 class Trouble(NamedTuple):
@@ -49,8 +46,7 @@ class Trouble(NamedTuple):
 
     wrong: Wrong
     key: int
-    due_ms: int
-    """UTC milliseconds; 0: unknown."""
+    due_ms: int  # UTC milliseconds; 0: unknown
     original: EntryPosition | None
     copy: EntryPosition | None
 

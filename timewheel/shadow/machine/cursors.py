@@ -11,8 +11,7 @@ from timewheel.broker.admin.stats import AckedRange, CursorStats, InternalStats,
 from timewheel.client.positions import EntryPosition
 from timewheel.inspect.entries import runs_of
 
-_ENTRY_BITS = 40
-"""Bits of an entry's number, which is far smaller: a ledger is closed after some ten thousand entries."""
+_ENTRY_BITS = 40  # bits of an entry's number, which is far smaller: a ledger is closed after some ten thousand entries
 _BEYOND_ALL = 1 << 200
 
 
@@ -124,8 +123,7 @@ class GapsLeft:
         return int(own) + self._used[upto] - self._used[at + 1] + int(other.entry > 0)
 
 
-PIECES = 20
-"""Number of stretches of a topic that is read in part."""
+PIECES = 20  # number of stretches of a topic that is read in part
 
 
 class Stretch(NamedTuple):

@@ -28,8 +28,7 @@ class Journal:
     """The copies in a partition's journal."""
 
     def __init__(self, hold_ms: int = HOLD_MS) -> None:
-        self._hold_ms = hold_ms
-        """How long ago a position must have been passed."""
+        self._hold_ms = hold_ms  # how long ago a position must have been passed
         self._checkpoints: deque[_Checkpoint] = deque()
         self._every = 1
         self._since = 0
@@ -79,8 +78,7 @@ def _joined(*joined: _Checkpoint) -> _Checkpoint:
     return _Checkpoint(max(one.original for one in joined), max(one.copy for one in joined))
 
 
-APART_MS = 50
-"""Copies that are stored closer together count as one, which bounds memory."""
+APART_MS = 50  # copies that are stored closer together count as one, which bounds memory
 
 
 class UnackedOriginals:

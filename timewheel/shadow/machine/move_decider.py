@@ -16,11 +16,9 @@ from timewheel.core.steps import far_ms
 
 LARGEST_BYTES = 5 * 1024 * 1024 - 64 * 1024
 """Limit of a payload: a broker accepts no larger copy, which has more properties than its original."""
-EARLIER_TICKS = 5
-"""Most ticks by which timewheel requests a timer before it is due: the lead, and sometimes 2.5 ticks."""
+EARLIER_TICKS = 5  # most ticks by which timewheel requests a timer before it is due: the lead, and sometimes 2.5 ticks
 _OUR_PREFIX = "tw-"
-_ROOM = 1 << 30
-"""Sequence ids between two fences: more than any mover uses in a second."""
+_ROOM = 1 << 30  # sequence ids between two fences: more than any mover uses in a second
 _OPENED = frozenset(Compression)
 
 
@@ -29,36 +27,24 @@ class MoveDecision(Enum):
     """The decision about an entry. All but `MOVE` and `NUDGE` stay, and the broker delivers them at their time."""
 
     MOVE = "moved"
-    NUDGE = "nudge"
-    """The shadow's own message, to be acknowledged."""
+    NUDGE = "nudge"  # the shadow's own message, to be acknowledged
     UNDELAYED = "undelayed"
-    NEAR = "near"
-    """Due so soon that moving would gain nothing."""
-    BEYOND = "beyond_max_delay"
-    """Due later than the plan allows."""
-    BATCH = "batch"
-    """A batch under a single delay, any part of which may be acknowledged already."""
+    NEAR = "near"  # due so soon that moving would gain nothing
+    BEYOND = "beyond_max_delay"  # due later than the plan allows
+    BATCH = "batch"  # a batch under a single delay, any part of which may be acknowledged already
     ENCRYPTED = "encrypted"
-    CHUNK = "chunk"
-    """A chunk of a larger message."""
-    KEY_BYTES = "key_of_bytes"
-    """The key is bytes, and pulsar-client would send the key on as a text."""
-    NO_TEXT = "no_text"
-    """The key or a property is not UTF-8, which pulsar-client does not accept."""
+    CHUNK = "chunk"  # a chunk of a larger message
+    KEY_BYTES = "key_of_bytes"  # the key is bytes, and pulsar-client would send the key on as a text
+    NO_TEXT = "no_text"  # the key or a property is not UTF-8, which pulsar-client does not accept
     TRANSACTION = "transaction"
     COMPRESSION = "unknown_compression"
     SCHEMA = "schema_refused"
     """The schema version does not exist, the journal's registry refuses the schema, or there are too many versions."""
-    MARKER = "marker"
-    """The broker's own entry."""
-    LARGE = "large"
-    """With the properties of a copy the message would exceed the broker's limit."""
-    DAMAGED = "damaged"
-    """The payload does not decompress as the metadata declare."""
-    DEFECT = "unreadable_metadata"
-    """The metadata beside the payload cannot be read."""
-    UNREADABLE = "unreadable_envelope"
-    """The message has the properties of a timer, but malformed or of a later version."""
+    MARKER = "marker"  # the broker's own entry
+    LARGE = "large"  # with the properties of a copy the message would exceed the broker's limit
+    DAMAGED = "damaged"  # the payload does not decompress as the metadata declare
+    DEFECT = "unreadable_metadata"  # the metadata beside the payload cannot be read
+    UNREADABLE = "unreadable_envelope"  # the message has the properties of a timer, but malformed or of a later version
 
 
 TIMELESS = frozenset({MoveDecision.DEFECT, MoveDecision.MARKER, MoveDecision.UNDELAYED, MoveDecision.NUDGE})

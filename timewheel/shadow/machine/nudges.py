@@ -14,12 +14,9 @@ import heapq
 
 from timewheel.client.positions import EntryPosition
 
-FIRST_NUDGE = 1_000
-"""Number of moved timers after which the first nudge is sent."""
-NUDGE_EVERY = 10_000
-"""Moved timers between nudges; the broker compares the delays of the first 50,000 messages."""
-LEAST_AHEAD_MS = 20_000
-"""A nudge is due at least this much later, so that it is removed long before."""
+FIRST_NUDGE = 1_000  # number of moved timers after which the first nudge is sent
+NUDGE_EVERY = 10_000  # moved timers between nudges; the broker compares the delays of the first 50,000 messages
+LEAST_AHEAD_MS = 20_000  # a nudge is due at least this much later, so that it is removed long before
 READ_WITHIN_MS = 5_000
 """By then even a busy broker has read a published message; a nudge that is acknowledged before the broker has read it
 has no effect."""

@@ -44,8 +44,7 @@ def _numbers() -> array[int]:
 class _Cursor:
     acked: Acked
     now: GapsLeft
-    pending: array[int] = field(default_factory=_numbers)
-    """Indices among the pending entries of all cursors."""
+    pending: array[int] = field(default_factory=_numbers)  # indices among the pending entries of all cursors
 
 
 @dataclass(slots=True)
@@ -57,25 +56,20 @@ class SurveyCounters:
     ledgers: Sequence[Ledger]
     now_ms: int
     seen: int = 0
-    settled: int = 0
-    """Entries that every subscription has acknowledged."""
-    decisions: dict[str, Amount] = field(default_factory=dict)
-    """All others, by decision."""
+    settled: int = 0  # entries that every subscription has acknowledged
+    decisions: dict[str, Amount] = field(default_factory=dict)  # all others, by decision
     delays_ms: array[int] = field(default_factory=_numbers)
     """Delays from publish to delivery, of the pending entries with a delivery time."""
     remaining_ms: array[int] = field(default_factory=_numbers)
     """Remaining times to delivery, of the entries to be moved."""
-    sent_for_ms: int = 0
-    """Time since the first of the entries was sent; 0: none, or a producer's clock is fast."""
+    sent_for_ms: int = 0  # time since the first of the entries was sent; 0: none, or a producer's clock is fast
     _cursors: dict[str, _Cursor] = field(init=False)
     # Of each pending entry:
     _ledger_ids: array[int] = field(default_factory=_numbers)
     _entry_ids: array[int] = field(default_factory=_numbers)
     _bytes: array[int] = field(default_factory=_numbers)
-    _left_ms: array[int] = field(default_factory=_numbers)
-    """Remaining time."""
-    _movable_ms: array[int] = field(default_factory=_numbers)
-    """Remaining time; `_STAYS`: it cannot be moved."""
+    _left_ms: array[int] = field(default_factory=_numbers)  # remaining time
+    _movable_ms: array[int] = field(default_factory=_numbers)  # remaining time; `_STAYS`: it cannot be moved
     _far_decisions: array[int] = field(default_factory=lambda: array("b"))
     """Decision as if far from due, as its place in `_DECISIONS`; `_STAYS`: `PARTLY`."""
     # Of each entry behind the first that a client sent with a delay, acknowledged or not: delay, messages.
@@ -179,8 +173,7 @@ class SurveyCounters:
         return sum(one < far_ms for one in self._movable_ms)
 
 
-ARRIVED_MS = 10_000
-"""Entries that arrived within this time may not have been moved yet."""
+ARRIVED_MS = 10_000  # entries that arrived within this time may not have been moved yet
 ORDINARY = frozenset(
     {PARTLY, *(one.value for one in (TIMELESS - {MoveDecision.DEFECT}) | {MoveDecision.MOVE, MoveDecision.NEAR})}
 )
@@ -194,13 +187,10 @@ class Pending:
     move_decider: MoveDecider
     cursors: Iterable[Acked]
     now_ms: int
-    arrived_ms: int | None = ARRIVED_MS
-    """None: nothing is moved, so an entry counts however new it is."""
-    moved: Collection[EntryPosition] = ()
-    """Originals whose copies are stored: they are acknowledged soon."""
+    arrived_ms: int | None = ARRIVED_MS  # None: nothing is moved, so an entry counts however new it is
+    moved: Collection[EntryPosition] = ()  # originals whose copies are stored: they are acknowledged soon
     acked: int = 0
-    left: int = 0
-    """Entries that should have been moved by now."""
+    left: int = 0  # entries that should have been moved by now
     decisions: Counter[str] = field(default_factory=Counter)
     _by_all: AckedByAll = field(init=False)
     _by_any: AckedByAny = field(init=False)

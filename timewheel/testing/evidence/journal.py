@@ -73,8 +73,7 @@ class Done:
     events: dict[str, Reported]  # warnings and errors that the SDK emitted to its hooks, by name
 
 
-MAX_FIELDS_CHARS = 300
-"""Limit of the recorded text of an event's fields."""
+MAX_FIELDS_CHARS = 300  # limit of the recorded text of an event's fields
 
 
 def now_ms() -> int:
@@ -89,18 +88,15 @@ class Journal:
         self.due_ms = [0] * messages
         self.attempted_ms = [0] * messages
         self.confirmed_ms = [0] * messages
-        self.handlings: list[tuple[str, int, int]] = []
-        """(timer id, handled at, hops) of every handling."""
+        self.handlings: list[tuple[str, int, int]] = []  # (timer id, handled at, hops) of every handling
         self.attempted = 0
         self.last_due_ms = 0
         self.confirmed = 0
         self.handled: set[str] = set()
         self.failed = 0
         self.last_error = ""
-        self.events: dict[str, Reported] = {}
-        """Warnings and errors that the SDK emitted to its hooks, by name."""
-        self.fatal: BaseException | None = None
-        """The error that ended the consumer; the publishing thread raises it."""
+        self.events: dict[str, Reported] = {}  # warnings and errors that the SDK emitted to its hooks, by name
+        self.fatal: BaseException | None = None  # the error that ended the consumer; the publishing thread raises it
 
     def attempt(self, index: int, at_ms: int, due_ms: int) -> None:
         self.attempted_ms[index], self.due_ms[index] = at_ms, due_ms

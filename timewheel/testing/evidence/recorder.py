@@ -31,12 +31,9 @@ class Deliveries:
         self._name_of = name_of
         self._acknowledged: set[Position] = set()
         self._cumulative: dict[str, Position] = {}
-        self.redelivered = 0
-        """Deliveries after the acknowledgement of the same position had returned."""
-        self.times_of: defaultdict[str, list[int]] = defaultdict(list)
-        """Delivery times of each timer, UTC milliseconds."""
-        self.redelivered_of: defaultdict[str, int] = defaultdict(int)
-        """Redeliveries of each timer."""
+        self.redelivered = 0  # deliveries after the acknowledgement of the same position had returned
+        self.times_of: defaultdict[str, list[int]] = defaultdict(list)  # delivery times of each timer, UTC milliseconds
+        self.redelivered_of: defaultdict[str, int] = defaultdict(int)  # redeliveries of each timer
 
     def received(self, message: MessageLike) -> None:
         position = Position.of(message.message_id())

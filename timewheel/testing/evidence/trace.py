@@ -37,8 +37,7 @@ def payload(index: int) -> bytes:
     return f'{{"reminder": {index}, "text": "your subscription renews in three days"}}'.encode()
 
 
-BINS_PER_DAY = 50
-"""Timers that arrive within a fiftieth of a day count as a single burst."""
+BINS_PER_DAY = 50  # timers that arrive within a fiftieth of a day count as a single burst
 
 
 def arrivals_by_topic(plan: Plan, sends: Iterable[tuple[int, int]]) -> dict[str, list[tuple[int, int]]]:

@@ -51,8 +51,7 @@ SMALL_LEDGERS = warning_kind(slug="small-ledgers", do="Let ledgers hold more ent
     why="A bitmap covers whole ledgers, until their acknowledged entries reach the limit: with small ledgers, soon.")
 # fmt: on
 USUAL_LIMIT = 10_000
-METADATA_VALUE_BYTES = 1024 * 1024
-"""ZooKeeper's ``jute.maxbuffer``."""
+METADATA_VALUE_BYTES = 1024 * 1024  # ZooKeeper's ``jute.maxbuffer``
 
 
 @check(FORGETS_GAPS, MANY_GAPS, PAUSED, needs={Source.TOPICS}, of_any_topic=True)
@@ -178,8 +177,7 @@ TRACKER_STANDS_STILL = error_kind(slug="tracker-stands-still",
 # fmt: on
 IN_BUCKETS = "BucketDelayedDeliveryTrackerFactory"
 MAX_BUCKETS = "delayedDeliveryMaxNumBuckets"
-NEAR_SHARE = 0.5
-"""Fraction of the lookahead: twice as many messages may wait before the doctor runs again."""
+NEAR_SHARE = 0.5  # fraction of the lookahead: twice as many messages may wait before the doctor runs again
 
 
 @check(DELAYS_OFF, DELAY_TOO_LONG, TICK_DIFFERS, needs={Source.POLICIES, Source.NAMESPACES}, of_any_topic=True)

@@ -56,8 +56,7 @@ RELAY_BEHIND = warning_kind(slug="relay-behind", do="See whether relays run and 
 FOREIGN_CONSUMER = error_kind(slug="foreign-consumer", do="Stop it. To look, use a reader or timewheel status PLAN.",
     why="A client that is no relay takes timers from the relays here: timers that it acknowledges are lost.")
 # fmt: on
-BEHIND_SHARE = 0.5
-"""Fraction of the guard; the rest remains until the next run."""
+BEHIND_SHARE = 0.5  # fraction of the guard; the rest remains until the next run
 
 
 @check(NO_RELAY, RELAY_ELSEWHERE, NO_RELAY_YET, NO_STANDBY, MANY_RELAYS, needs={Source.TOPICS})
@@ -198,10 +197,8 @@ NAMES_FORGOTTEN_SOON = warning_kind(slug="producer-names-forgotten-soon",
 # fmt: on
 USUAL_NAMES = 10_000
 USUAL_MEMORY_MIN = 360
-SHORT_MEMORY_MIN = 60
-"""Shorter than an outage that needs an operator."""
-SDK_PRODUCERS = 100
-"""Producer names of sending processes, in addition to those of relays."""
+SHORT_MEMORY_MIN = 60  # shorter than an outage that needs an operator
+SDK_PRODUCERS = 100  # producer names of sending processes, in addition to those of relays
 
 
 @check(NO_DEDUPLICATION, needs={Source.POLICIES, Source.NAMESPACES, Source.TOPICS})
@@ -413,8 +410,7 @@ WRONG_TYPE = error_kind(slug="wrong-subscription-type", do="Restart these consum
 OLD_CLIENT = warning_kind(slug="old-client", do="Upgrade the client library.",
     why="timewheel was tested with pulsar-client 3.13; older versions may lose or repeat messages.")
 # fmt: on
-TRIED_CLIENT = (4, 2)
-"""The C++ client in pulsar-client 3.13 for Python reports ``Pulsar-CPP-v4.2.0``."""
+TRIED_CLIENT = (4, 2)  # the C++ client in pulsar-client 3.13 for Python reports ``Pulsar-CPP-v4.2.0``
 _VERSION = re.compile(r"Pulsar-CPP-v(\d+)\.(\d+)")
 ORDERED_TYPES = frozenset({"Failover"})
 
@@ -503,8 +499,7 @@ PRODUCER_BEHIND = error_kind(slug="producer-behind", do="Set the clock of the pr
 # fmt: on
 SEND_WAIT_MS = 30 * SECOND_MS
 """Longest time that a message waits in its client before it is stored: by default, clients then give up."""
-USUAL_SKEW_MS = MINUTE_MS
-"""Smaller differences do not matter to a plan with the usual guard."""
+USUAL_SKEW_MS = MINUTE_MS  # smaller differences do not matter to a plan with the usual guard
 
 
 def _offsets_ms(time: BrokerTime) -> tuple[int, int]:

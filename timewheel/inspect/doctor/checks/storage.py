@@ -165,8 +165,7 @@ def _reads(seen: Seen) -> Iterator[Finding]:
 SESSION_TIMEOUTS = ("zooKeeperSessionTimeoutMillis", "metadataStoreSessionTimeoutMillis")
 """Names of the time-out of a broker's session; the first is that of older brokers, and beats the other if above 0."""
 USUAL_SESSION_MS = 30_000
-BACK_OFF_MS = 30_000
-"""Clients' back-off after an outage, beyond twice the outage's length."""
+BACK_OFF_MS = 30_000  # clients' back-off after an outage, beyond twice the outage's length
 
 
 @check(SHORT_GUARD, needs={Source.SETTINGS, Source.BROKERS})
