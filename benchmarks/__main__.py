@@ -27,8 +27,7 @@ from benchmarks.result import Result, merged, section, show, title
 from timewheel.testing.settings import version_asked_for
 
 DOCS = Path(__file__).parent.parent / "docs" / "benchmarks.md"
-FIRST = ("routing", "producer")
-"""The short ones come first."""
+FIRST = ("routing", "producer")  # the short ones come first
 
 
 def questions() -> dict[str, ModuleType]:

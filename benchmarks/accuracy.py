@@ -45,8 +45,7 @@ ROWS: Mapping[str, int] = {
 HAS_NO_GAPS = frozenset({"fixed-hour", "nine-next-day"})
 LARGE_GAPS = 20_000
 SHARE = 0.01
-FULL_TIMES = 2
-"""The whole benchmark takes as many times the rows."""
+FULL_TIMES = 2  # the whole benchmark takes as many times the rows
 CORES = 4
 
 

@@ -42,8 +42,7 @@ HERD_MS = 1_000
 BUDGET_MB = 512
 GOAL_OF_RAW = 0.8
 GOAL_MORE_MB = 100
-QUIET_MS = 20_000
-"""Nothing came for so long: what is missing is lost."""
+QUIET_MS = 20_000  # nothing came for so long: what is missing is lost
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -39,15 +39,13 @@ SHOWN = frozenset(("ours, us", "ratio"))
 SEED = 7
 KEYS = 4_000
 QUICK_KEYS = 200
-WARM_UP = 50
-"""Keys that count for nothing: statements are prepared, scripts loaded."""
+WARM_UP = 50  # keys that count for nothing: statements are prepared, scripts loaded
 GOAL_CLAIM = 3.0
 GOAL_TRANSACTION = 2.0
 TOPIC = "persistent://public/default/bench"
 LEASE_MS = 30_000
 KEEP_MS = 86_400_000
-IN_MEMORY = "in memory"
-"""Without a goal: two entries of a dict take no time."""
+IN_MEMORY = "in memory"  # without a goal: two entries of a dict take no time
 
 
 def tools() -> str:

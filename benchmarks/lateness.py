@@ -34,8 +34,7 @@ Way = Callable[[Any, Broker, int], Result]
 SEED = 7
 GOAL_P99_MS = 20
 TIMERS_PER_S = 200
-FIRST_DUE_MS = 12_000
-"""After everything is sent, and beyond every lead; the tiers below hold for part of it."""
+FIRST_DUE_MS = 12_000  # after everything is sent, and beyond every lead; the tiers below hold for part of it
 GUARD_MS = 3_000
 """All timers are sent at once here, so all hop at once: the guard is the time that a relay has for such a burst."""
 PATIENCE_S = 60.0

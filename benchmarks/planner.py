@@ -55,8 +55,7 @@ from timewheel.core.steps import Step, steps
 DRIVER: str = "driver MB"
 WORKERS: str = "workers MB"
 PYTHON: str = "Python MB"
-JVM: str = "JVM MB"
-"""This process; Python processes below it; those two together at one moment; Java below it."""
+JVM: str = "JVM MB"  # this process; Python processes below it; those two together at one moment; Java below it
 POLL_S = 0.1
 
 
@@ -97,8 +96,7 @@ def watched() -> Iterator[dict[str, float]]:
 SEED = 7
 DAYS = 14
 BEGIN_MS = 1_767_225_600_000
-LONGEST_MS = 7 * DAY_MS
-"""Of the uniform delays; the others are shorter but for one in 10**400."""
+LONGEST_MS = 7 * DAY_MS  # of the uniform delays; the others are shorter but for one in 10**400
 ROW_GROUP_ROWS = 1 << 20
 PAYLOAD_BYTES = 200
 
@@ -134,8 +132,7 @@ def write_mixture(path: Path, rows: int) -> Path:
     return path
 
 
-Query = Callable[[], int]
-"""Runs once, and returns the peak."""
+Query = Callable[[], int]  # runs once, and returns the peak
 
 
 def duckdb_query(connection: Any, path: Path, plan: Plan, step_ms: int, *, trusts_order: bool = False) -> Query:
@@ -226,23 +223,19 @@ MOMENTS = 5_000
 STEP_MS = (DAYS * DAY_MS + LONGEST_MS + DAY_MS) // MOMENTS
 CORES = 2
 ROUNDS = 5
-FEWER_ROUNDS = 3
-"""Of the largest histories, whose times differ least."""
+FEWER_ROUNDS = 3  # of the largest histories, whose times differ least
 FEWER_FROM_ROWS = 20_000_000
 SIZES = (1_000_000, 10_000_000, 50_000_000)
 QUICK_SIZES = (20_000, 100_000)
-GOALS_FROM_ROWS = 10_000_000
-"""Below it a second of Spark's own is most of the time, and nobody waits for either."""
+GOALS_FROM_ROWS = 10_000_000  # below it a second of Spark's own is most of the time, and nobody waits for either
 GOAL_COUNT = 2.0
 GOAL_MEMORY = 1.2
-TIMED_CANDIDATES = 5
-"""Spread evenly over all candidates; each is one exact query."""
+TIMED_CANDIDATES = 5  # spread evenly over all candidates; each is one exact query
 PARTS = ("count", "best", "memory")
 RIVALS = ("DuckDB", "Polars")
 
 COUNT, BEST, MEMORY, VERDICT = "exact native count", "best of 300 plans", "memory", "where Spark is the right tool"
-EVEN = 1.1
-"""Times nearer to each other than this are called even."""
+EVEN = 1.1  # times nearer to each other than this are called even
 
 PLAN = Plan(due_topic="persistent://public/default/bench", subscriptions=("bench",), scheme=Native())
 TIERS = Plan(

@@ -27,8 +27,7 @@ PARTITIONS = 8
 TIMERS, QUICK_TIMERS = 400_000, 8_000
 PROCESSES, QUICK_PROCESSES = (1, 2, 4), (1, 2)
 PAYLOAD = bytes(200)
-READY_MS = 40_000
-"""Time to fill the tier and to start the relays."""
+READY_MS = 40_000  # time to fill the tier and to start the relays
 TIMEOUT_S = 300.0
 
 

@@ -69,10 +69,8 @@ class Countdown:
             self.done.set()
 
 
-Send = Callable[[int], None]
-"""Sends one message with this delay in milliseconds."""
-Way = Callable[[Countdown], Any]
-"""A context in which one can send."""
+Send = Callable[[int], None]  # sends one message with this delay in milliseconds
+Way = Callable[[Countdown], Any]  # a context in which one can send
 
 
 def raw_way(client: Any, topic: str, where: str) -> Way:

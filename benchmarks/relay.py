@@ -57,8 +57,7 @@ PAYLOAD = bytes(range(200))
 USER_PROPERTIES = {"tenant": "acme", "kind": "reminder"}
 TIMEOUT_S = 300.0
 SETTLE_S = 5.0
-IN_FLOW = 1_000
-"""Confirmations before the clock starts, and after it stops."""
+IN_FLOW = 1_000  # confirmations before the clock starts, and after it stops
 POLL_S = 0.05
 
 

@@ -45,17 +45,14 @@ QUICK_TIMERS = 30_000
 ROUNDS = 3
 GOAL_S = 2.0
 DAYS = 30
-SHORTEST_MS = 20 * 60_000
-"""Longer than all rounds of one scheme take, so that nothing but probes comes due."""
+SHORTEST_MS = 20 * 60_000  # longer than all rounds of one scheme take, so that nothing but probes comes due
 BEGUN_MS = 60_000
 """How long ago the day of a calendar or a wheel began, at least: topics of the day before are nobody's business."""
 PAYLOAD = bytes(range(200))
-PATIENCE_S = 300.0
-"""For one probe, and for the broker to have read all that was published."""
+PATIENCE_S = 300.0  # for one probe, and for the broker to have read all that was published
 CALLS_AT_ONCE = 8
 
-SchemeOf = Callable[[int], Scheme]
-"""Makes a scheme of the length of a day, in milliseconds."""
+SchemeOf = Callable[[int], Scheme]  # makes a scheme of the length of a day, in milliseconds
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -48,18 +48,12 @@ FOLDERS = (
 )
 """Every folder of tests, the cheapest first, so that a run fails early."""
 
-CORE = "core"
-"""The folder whose tables run before its properties."""
-PLANNER = "planner"
-"""The folder, and the lane of all tests that need Spark."""
-CHAOS = "chaos"
-"""The folder, and the lane of all tests that share its broker."""
-WHEEL = "wheel"
-"""The lane of all tests that share the built wheel, or the broker at the addresses that the pages name."""
-CLUSTER = "cluster"
-"""The lane of all tests on a cluster: a machine has the memory of one at a time."""
-INBOX = "inbox"
-"""The folder, and the lane of all tests that share its Redis and its PostgreSQL."""
+CORE = "core"  # the folder whose tables run before its properties
+PLANNER = "planner"  # the folder, and the lane of all tests that need Spark
+CHAOS = "chaos"  # the folder, and the lane of all tests that share its broker
+WHEEL = "wheel"  # the lane of all tests that share the built wheel, or the broker at the addresses that the pages name
+CLUSTER = "cluster"  # the lane of all tests on a cluster: a machine has the memory of one at a time
+INBOX = "inbox"  # the folder, and the lane of all tests that share its Redis and its PostgreSQL
 LANES = {
     "tests/docs/test_handle_once.py": INBOX,
     **dict.fromkeys(
@@ -110,10 +104,8 @@ LANES = {
 """Files that share expensive resources: Spark, the built wheel, brokers of a kind. Each other file is its own lane."""
 LONG = (PLANNER, WHEEL, "tests/broker/test_relay_abort.py", "tests/broker/test_shadow_life.py")
 """Lanes of several minutes."""
-EVIDENCE = "evidence"
-"""The property of a test's report that contains a row."""
-SEED_VARIABLE = "TIMEWHEEL_SEED"
-"""A seed in place of the test's own; or "random"."""
+EVIDENCE = "evidence"  # the property of a test's report that contains a row
+SEED_VARIABLE = "TIMEWHEEL_SEED"  # a seed in place of the test's own; or "random"
 
 _skips = pytest.StashKey[list[str]]()
 _kept = pytest.StashKey[Kept]()

@@ -28,8 +28,7 @@ if TYPE_CHECKING:
     from timewheel.testing import Broker, LocalPulsar
 
 
-NEEDS_DOCKER = "test_docker.py"
-"""The module of tests that need a Docker engine."""
+NEEDS_DOCKER = "test_docker.py"  # the module of tests that need a Docker engine
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -22,12 +22,10 @@ Flags = NDArray[np.bool_]
 
 RECEIVE_TIMEOUT_MS = 20_000
 JOIN_TIMEOUT_S = 120.0
-SETTLE_TIMEOUT_S = 40.0
-"""Acknowledgements are grouped by the client and counted by the broker a moment later."""
+SETTLE_TIMEOUT_S = 40.0  # acknowledgements are grouped by the client and counted by the broker a moment later
 
 
-FORMATS = ("ranges", "bitmap")
-"""Both versions know both formats; 4.0 writes ranges unless told otherwise, 4.2 a bitmap."""
+FORMATS = ("ranges", "bitmap")  # both versions know both formats; 4.0 writes ranges unless told otherwise, 4.2 a bitmap
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

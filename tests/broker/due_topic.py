@@ -28,8 +28,7 @@ from timewheel.provision.provisioning import ensure
 from timewheel.testing import Broker, eventually
 
 SUBSCRIPTION = "billing"
-MAX_UNACKED = 400
-"""Of a consumer, on the broker that delays nothing."""
+MAX_UNACKED = 400  # of a consumer, on the broker that delays nothing
 
 
 def now_ms() -> int:
@@ -204,8 +203,7 @@ HOUR_MS = 3_600_000
 DAY_MS = 24 * HOUR_MS
 READ_TIMEOUT_MS = 10_000
 
-TIERED = Tiered(window_ms=HOUR_MS, tiers_ms=(HOUR_MS, DAY_MS))
-"""Far longer than any test: what is held stays held."""
+TIERED = Tiered(window_ms=HOUR_MS, tiers_ms=(HOUR_MS, DAY_MS))  # far longer than any test: what is held stays held
 TIER_1D = ".tw.tier-1d"
 
 

@@ -20,10 +20,8 @@ from timewheel.shadow.machine.cursors import Acked, stretches_of
 from timewheel.shadow.stored_entries import entries_in
 from timewheel.testing import eventually
 
-GOOD = "good-"
-"""How the payload of a good message begins."""
-TICK_MS = 1_050
-"""So much before its time a broker may hand out what it delays itself."""
+GOOD = "good-"  # how the payload of a good message begins
+TICK_MS = 1_050  # so much before its time a broker may hand out what it delays itself
 
 
 class Handled:

@@ -20,8 +20,7 @@ from timewheel.testing import Broker, eventually
 from timewheel.testing.ports import free_ports, is_free
 
 START_TIMEOUT_S = 90.0
-LOG_SHOWN = 20_000
-"""Characters of a service's log that a failed test shows."""
+LOG_SHOWN = 20_000  # characters of a service's log that a failed test shows
 
 
 def _port_with_room_behind_it() -> int:

@@ -32,8 +32,7 @@ WHEEL = Wheel(rings=(Ring(slot_ms=2_000, slots=6, headstart_ms=500),))
 
 
 PATIENT = Tiered(window_ms=2_000, tiers_ms=(2_000, 4_000))
-PATIENT_GUARD_MS = 180_000
-"""With minutes of slack no hop is late, however long a kill or a crowded machine delays it."""
+PATIENT_GUARD_MS = 180_000  # with minutes of slack no hop is late, however long a kill or a crowded machine delays it
 PATIENT_LEFT_MS = PATIENT_GUARD_MS + 10_000
 """Of a timer that makes three hops: 4 s, 4 s and 2 s; the rest is for the broker."""
 

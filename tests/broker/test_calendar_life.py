@@ -46,8 +46,7 @@ if TYPE_CHECKING:
 
 START_MS = 1_767_225_600_000  # 2026-01-01T00:00:00Z
 GRACE_MS = 5 * MINUTE_MS
-END_MS = START_MS + HOUR_MS + GRACE_MS
-"""When the first interval has passed, its grace included."""
+END_MS = START_MS + HOUR_MS + GRACE_MS  # when the first interval has passed, its grace included
 
 
 @pytest.fixture

@@ -38,8 +38,7 @@ from timewheel.producers import DelayedProducer
 from timewheel.testing import Broker, eventually
 
 SECOND = dt.timedelta(seconds=1)
-ON_TIME_MS = 50
-"""A twentieth of the broker's tick."""
+ON_TIME_MS = 50  # a twentieth of the broker's tick
 
 
 def native(topic: str, **changes: Any) -> Plan:

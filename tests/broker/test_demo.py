@@ -24,8 +24,7 @@ from timewheel.testing import eventually
 from timewheel.testing.evidence.ledger import read_ledger, recount_command, totals
 
 DAY_MS = 3_000
-MESSAGES = 4_000
-"""A limit of 100 ranges, and a native peak of 1,000."""
+MESSAGES = 4_000  # a limit of 100 ranges, and a native peak of 1,000
 FIRST_LINE_CPU_S = 3.0
 """Of the processor: by the clock that is 1 s on an idle machine, and any time on one that is busy with other tests."""
 BROKER_LINE_S = 200.0

@@ -68,8 +68,7 @@ if TYPE_CHECKING:
 TIERED = Tiered(window_ms=HOUR_MS, tiers_ms=(HOUR_MS,))
 SETTLE_S = 60.0
 OF_SHADOWS = {kind.slug for check in SHADOWS for kind in check.kinds} | {"wrong-subscription-type"}
-NOTES = {"one-bookie", "no-relay-yet"}
-"""True of a single bookie, and of a plan whose relays were not started."""
+NOTES = {"one-bookie", "no-relay-yet"}  # True of a single bookie, and of a plan whose relays were not started
 
 
 @dataclass
@@ -714,8 +713,7 @@ def test_a_broker_of_bad_settings_and_the_same_one_cured(connect: Connect) -> No
     }, "those whose cure is no line of broker.conf"  # fmt: skip
 
 
-MERGING = {**BUCKETS, "delayedDeliveryMaxNumBuckets": "4"}
-"""A broker that merges buckets all the time."""
+MERGING = {**BUCKETS, "delayedDeliveryMaxNumBuckets": "4"}  # a broker that merges buckets all the time
 LONGEST_DELAY_S = 12
 MERGING_ROUNDS = 8
 

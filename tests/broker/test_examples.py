@@ -25,10 +25,8 @@ if TYPE_CHECKING:
     from timewheel.testing import Broker
 
 
-LATE_MS = 900
-"""Beside a broker and other tests; alone it is a few."""
-ATTEMPTS = 5
-"""A machine that is busy makes any timer late, and not every time."""
+LATE_MS = 900  # beside a broker and other tests; alone it is a few
+ATTEMPTS = 5  # a machine that is busy makes any timer late, and not every time
 
 
 @contextmanager

@@ -41,8 +41,7 @@ SETTINGS = {
 }
 
 
-SHORT = ("ranges", 1)
-"""The others are proofs."""
+SHORT = ("ranges", 1)  # the others are proofs
 
 
 @pytest.fixture(scope="module", params=FORMATS)

@@ -284,8 +284,7 @@ def error_of(admin: AdminClient, topic: str, position: EntryPosition) -> AdminEr
     return None
 
 
-GOOD_EVERY = 10
-"""One good entry behind so many odd ones."""
+GOOD_EVERY = 10  # one good entry behind so many odd ones
 
 
 @pytest.mark.parametrize(

@@ -65,8 +65,7 @@ PLAN = Plan(
 SHADOWED = replace(PLAN, due_topic=f"{PLAN.due_topic}-shadowed", readers="any", intake=True)
 ABSENT = {"bottomk(10, timewheel_gap_limit_reached_seconds)": "growth is known after looks over a minute"}
 """Queries of the dashboard without an answer here, and why."""
-EVENTS = "sum by (event, level) (increase(timewheel_events_total[5m])) > 0"
-"""Answers if something happened."""
+EVENTS = "sum by (event, level) (increase(timewheel_events_total[5m])) > 0"  # answers if something happened
 
 
 @pytest.fixture
@@ -245,8 +244,7 @@ FLAT = {"Late and without a relay", "Hops under way", "Sessions begun anew"}
 MAX_LINES = 15
 TROUBLED = "persistent://public/default/troubled"
 LIMIT = 3_000
-PLAYED_S = 75
-"""Growth is known after looks over a minute."""
+PLAYED_S = 75  # growth is known after looks over a minute
 STEP_S = 1
 UNLOAD_EVERY_S = 20
 

@@ -30,8 +30,7 @@ from timewheel.testing import Broker, eventually
 
 SOON = timedelta(milliseconds=300)
 HIGH = 1 << 62
-COMING = 40
-"""Names that a broker will give next."""
+COMING = 40  # names that a broker will give next
 
 
 def named_by_the_broker() -> dict[str, Any]:

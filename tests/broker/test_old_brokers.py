@@ -42,8 +42,7 @@ if TYPE_CHECKING:
     from tests.conftest import Evidence
     from timewheel.testing import LocalPulsar
 
-OLD = ("2.10.5", "3.0.7")
-"""The last lines before 4.0 that are still met with."""
+OLD = ("2.10.5", "3.0.7")  # the last lines before 4.0 that are still met with
 IN_METADATA_BEFORE = "managedLedgerMaxUnackedRangesToPersistInZooKeeper"
 IN_METADATA = "managedLedgerMaxUnackedRangesToPersistInMetadataStore"
 

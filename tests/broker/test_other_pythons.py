@@ -20,8 +20,7 @@ if TYPE_CHECKING:
 
     from timewheel.testing import Broker
 
-TESTED = ("3.12", "3.13")
-"""Beside the Python of this run; pyproject.toml declares these."""
+TESTED = ("3.12", "3.13")  # beside the Python of this run; pyproject.toml declares these
 NEEDS_SPARK = {"timewheel.spark_planner"}
 
 

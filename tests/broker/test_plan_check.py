@@ -53,8 +53,7 @@ SUBSCRIPTION = "billing"
 SEED = 11
 PER_SECOND = 250
 LONGEST_MS = 12_000
-GAP_LIMIT = 777
-"""Of the broker of `live`: so few that some hundred timers a second come near it."""
+GAP_LIMIT = 777  # of the broker of `live`: so few that some hundred timers a second come near it
 TICK_MS = 250
 WEEK_MS = 7 * 86_400_000
 

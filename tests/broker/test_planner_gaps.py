@@ -40,8 +40,7 @@ SEED = 4
 START_MS = 1_767_571_200_000
 
 TIMERS = 30_000
-PUBLISH_DAYS, SPAN_DAYS = 4, 10
-"""Sent within 18 s, delays up to 45 s: natively some 7,000 gaps."""
+PUBLISH_DAYS, SPAN_DAYS = 4, 10  # sent within 18 s, delays up to 45 s: natively some 7,000 gaps
 TIERS = Tiered(window_ms=3 * DAY_MS, tiers_ms=(3 * DAY_MS,))
 """Some 2,000 gaps, whose root is 2 % of them: a prediction is a mean, and the peak of a random number is above it."""
 
@@ -60,8 +59,7 @@ ON_TIME_MS = TICK_MS
 behind the tier was 15 % lower than on time; with a load of 14 they were late by less than 40 ms, and the peak was off
 by 2 % at most."""
 COUNT_TOLERANCE = 0.01
-PREDICTION_TOLERANCE = 0.05
-"""Both of the peak."""
+PREDICTION_TOLERANCE = 0.05  # both of the peak
 
 
 def plan_of(scheme: Scheme) -> Plan:

@@ -210,8 +210,7 @@ def test_the_limits_are_the_brokers_to_the_range(stage: Stage, topic: str) -> No
 
 BURST = 12_000
 SHORTEST_MS, LONGEST_MS = 15_000, 25_000
-STOPS = (0.3, 0.5, 0.7)
-"""Of the span of due times: when the consumers stop."""
+STOPS = (0.3, 0.5, 0.7)  # of the span of due times: when the consumers stop
 
 
 @pytest.mark.proof

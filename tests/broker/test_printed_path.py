@@ -25,8 +25,7 @@ GROUP = "billing"
 LIMIT = 1_000
 PARTITIONS = 2
 SENT = 12_000
-SHORT = 3
-"""Exit status of a plan that fits a burst, and not twice as many timers."""
+SHORT = 3  # exit status of a plan that fits a burst, and not twice as many timers
 HOUR_MS = 3_600_000
 DELAYS_MS = (3_000, 3_000, 3_000, HOUR_MS, 2 * HOUR_MS, 24 * HOUR_MS)
 """Half are due soon; the others wait, so that each handled one between two of these begins a gap."""

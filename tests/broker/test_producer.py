@@ -33,8 +33,7 @@ if TYPE_CHECKING:
     from timewheel.testing import Broker
 
 EVERY_BYTE = bytes(range(256))
-PAST_MS = 1_767_225_600_000
-"""The beginning of 2026."""
+PAST_MS = 1_767_225_600_000  # the beginning of 2026
 DELAYS = {"due": dt.timedelta(minutes=30), "tier": dt.timedelta(days=17)}
 
 

@@ -29,12 +29,9 @@ from timewheel.producers import DelayedProducer
 from timewheel.testing import eventually
 from timewheel.testing.plugin import skipped_or_failed
 
-DELAYS_S = (1, 3, 6)
-"""Delayed by the broker, held once, held twice."""
-SHADOWED_AFTER_S = 8
-"""A plain message is due by so much later, so that the shadow moves it, on a busy machine too."""
-WITHIN_S = 120
-"""On a busy machine; 6 to 15 s otherwise."""
+DELAYS_S = (1, 3, 6)  # delayed by the broker, held once, held twice
+SHADOWED_AFTER_S = 8  # a plain message is due by so much later, so that the shadow moves it, on a busy machine too
+WITHIN_S = 120  # on a busy machine; 6 to 15 s otherwise
 
 
 @pytest.fixture

@@ -31,10 +31,8 @@ from timewheel.testing.admin_calls import topic_path
 
 GOOD = 8
 LEFT_MS = 2_500
-ENCRYPTED_BATCH = 900
-"""Messages: more than a relay's queue has entries, whoever holds them."""
-PAIRED = {"name": "Order", "type": "AVRO", "properties": "{}"}
-"""Of either side of a schema of keys and values."""
+ENCRYPTED_BATCH = 900  # messages: more than a relay's queue has entries, whoever holds them
+PAIRED = {"name": "Order", "type": "AVRO", "properties": "{}"}  # of either side of a schema of keys and values
 
 
 @pytest.fixture(params=["relay", "broker"])

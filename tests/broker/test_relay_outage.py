@@ -27,8 +27,7 @@ SESSION_TIMEOUT_S = 14.0
 """By itself the client tries 12 s and 24 s after it lost a connection; another broker serves the topics in between."""
 BACK_WITHIN_S = 5.0
 STAY_MS = 60_000
-HOP_EVERY_MS = 200
-"""More often than a relay closes its idle producers."""
+HOP_EVERY_MS = 200  # more often than a relay closes its idle producers
 TIMERS = 300
 VICTIM, SURVIVOR = "broker-2", "broker-1"
 

@@ -39,8 +39,7 @@ from timewheel.provision.provisioning import ensure
 from timewheel.testing import eventually
 from timewheel.watch import check
 
-LIFE_S = 20
-"""Of a token: long enough for the process to start with it, on a busy machine too."""
+LIFE_S = 20  # of a token: long enough for the process to start with it, on a busy machine too
 
 
 def admin_of(secured: Secured, role: str, hook: Callable[[Event], None] = lambda _: None) -> AdminClient:

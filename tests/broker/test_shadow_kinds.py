@@ -35,8 +35,7 @@ from timewheel.shadow.shadow import Shadow
 from timewheel.testing import Broker, eventually
 from timewheel.testing.admin_calls import topic_path
 
-AHEAD_MS = 6_000
-"""Above the longest stay in the due topic (2.0 s) and the guard: it is moved."""
+AHEAD_MS = 6_000  # above the longest stay in the due topic (2.0 s) and the guard: it is moved
 RECEIVE_MS = 20_000
 
 
@@ -146,8 +145,7 @@ def test_a_copy_that_would_be_too_large_stays(on: ShadowStage) -> None:
     assert shadow.ready
 
 
-DELAY_MS = 8_000
-"""Above the longest stay in the due topic (2.0 s) and the guard."""
+DELAY_MS = 8_000  # above the longest stay in the due topic (2.0 s) and the guard
 
 
 @pytest.mark.parametrize("partitions", [0, 3])

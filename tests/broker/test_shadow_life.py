@@ -186,8 +186,7 @@ def test_a_reload_that_forgets_is_made_good_from_the_journal(tuned: LocalPulsar)
         assert consumer.again == 0
 
 
-_STAYS = {"tw-id": "without a timer's line"}
-"""What has half of an envelope is not moved."""
+_STAYS = {"tw-id": "without a timer's line"}  # what has half of an envelope is not moved
 
 
 def test_after_an_outage_that_was_too_long_both_copies_come_under_one_id(on: ShadowStage) -> None:

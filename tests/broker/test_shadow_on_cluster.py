@@ -19,8 +19,7 @@ pytestmark = pytest.mark.short
 
 FROZEN, SERVING = "broker-1", "broker-2"
 DUE_AFTER_MS = 30_000
-MOVED_WITHIN_S = 20
-"""Less than the time-out of one request, in which nothing was moved."""
+MOVED_WITHIN_S = 20  # less than the time-out of one request, in which nothing was moved
 
 
 def test_a_mover_moves_on_while_the_first_host_of_its_url_is_frozen(cluster: LocalCluster) -> None:

@@ -28,8 +28,7 @@ if TYPE_CHECKING:
     from timewheel.core.errors import TimewheelError
     from timewheel.testing import Broker
 
-TIMERS = 40
-"""Sent from a thread; they share entries where a relay holds them."""
+TIMERS = 40  # sent from a thread; they share entries where a relay holds them
 OWN = {"who": "me", "ünïcode": "⏰"}
 TIMEOUT_S = 20
 

@@ -48,8 +48,7 @@ from timewheel.relay import Relay
 from timewheel.testing import Broker, eventually
 
 SECOND = dt.timedelta(seconds=1)
-OTHER = "audit"
-"""Of plain clients."""
+OTHER = "audit"  # of plain clients
 
 
 def plan_of(topic: str, scheme: Scheme = TIERED, **changes: Any) -> Plan:
@@ -333,8 +332,7 @@ def test_the_commands_take_its_plan_and_the_exporter_tells_of_it(pulsar_broker: 
         assert plan.due_topic in told
 
 
-FUNCTION = "public/default/notifier"
-"""As Pulsar Functions name theirs."""
+FUNCTION = "public/default/notifier"  # as Pulsar Functions name theirs
 LOW = BrokerProfile(name="a low limit", gap_limit_ranges=5)
 PAIRS = 20
 

@@ -40,8 +40,7 @@ if TYPE_CHECKING:
 
 SEED = 20_261_123
 LONGEST_MS = 100_000
-MARGIN_MS = 5_000
-"""Around a release or a due time: both sides of it are right."""
+MARGIN_MS = 5_000  # around a release or a due time: both sides of it are right
 SCHEMES: dict[str, Scheme] = {
     "native": Native(),
     "tiered": Tiered(window_ms=5_000, tiers_ms=(5_000, 15_000)),
@@ -211,8 +210,7 @@ LOOKED_AT: dict[str, Scheme] = {
     "calendar": Calendar(interval_ms=DAY_MS),
     "wheel": Wheel(rings=(Ring(slot_ms=HOUR_MS, slots=28), Ring(slot_ms=DAY_MS, slots=6))),
 }
-DELAYS_S = (30, 600, 2 * 3_600, 30 * 3_600, 80 * 3_600)
-"""One for each of: next minute, hour, day, day 2, day 4."""
+DELAYS_S = (30, 600, 2 * 3_600, 30 * 3_600, 80 * 3_600)  # one for each of: next minute, hour, day, day 2, day 4
 STRETCHES = ["next minute", "next hour", "next day", "day 2", "day 4"]
 
 

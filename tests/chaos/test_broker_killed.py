@@ -33,12 +33,10 @@ ON_TIME_MS = 500
 RECENT_EVENTS = 1_000
 DRAIN_TIMEOUT_S = 180.0
 LEAST_IN_FLIGHT = 500
-LEAST_ON_TIME = 1_000
-"""Not a claim about lanes: so many timers at least were looked at for extra copies."""
+LEAST_ON_TIME = 1_000  # not a claim about lanes: so many timers at least were looked at for extra copies
 
 TIERS = Tiered(window_ms=2_000, tiers_ms=(2_000, 4_000))
-GUARD_MS = 22_000
-"""Longer than a broker is away with all that follows, so that most hops stay on time."""
+GUARD_MS = 22_000  # longer than a broker is away with all that follows, so that most hops stay on time
 TRAFFIC = Traffic(burst=50, every_s=0.5, shortest_ms=26_000, longest_ms=36_000)
 
 

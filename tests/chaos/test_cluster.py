@@ -86,8 +86,7 @@ class Script:
 
 
 THREE_COPIES = {"ensemble": 3, "write_quorum": 3, "ack_quorum": 2}
-FOUR_BOOKIES = {"bookies": 4, **THREE_COPIES}
-"""One is spare; with two away nothing can be written."""
+FOUR_BOOKIES = {"bookies": 4, **THREE_COPIES}  # one is spare; with two away nothing can be written
 SHORT_SEND_TIMEOUT_MS = 15_000
 SCRIPTS = {
     "short": Script(
@@ -139,10 +138,8 @@ SCRIPTS = {
 }  # fmt: skip
 
 BEYOND_SESSION_MS = 5_000
-BAND_MS = 5_000
-"""Of figures, on a machine with more to do than it has cores."""
-AGAIN_S = 1.0
-"""Of traffic: what a fault of the short play may repeat where it makes plain clients repeat less."""
+BAND_MS = 5_000  # of figures, on a machine with more to do than it has cores
+AGAIN_S = 1.0  # of traffic: what a fault of the short play may repeat where it makes plain clients repeat less
 
 
 @pytest.fixture

@@ -24,8 +24,7 @@ SETTLE_BEATS = 9
 """An acknowledgement that returned so many answers of the broker before a kill is with it: the client sends them in
 groups, after 100 ms or 1,000 of them, and each of these answers is 100 ms after the one before, or later on a machine
 that is busy with something else."""
-MAX_REPEATS_PER_KILL = 1_000 + 2
-"""A full group that was not sent yet, and what two handlers had in flight."""
+MAX_REPEATS_PER_KILL = 1_000 + 2  # a full group that was not sent yet, and what two handlers had in flight
 
 TIERS = Tiered(window_ms=2_000, tiers_ms=(1_000, 3_000))
 TRAFFIC = Traffic(burst=100, every_s=0.5, shortest_ms=8_000, longest_ms=18_000)

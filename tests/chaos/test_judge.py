@@ -31,8 +31,7 @@ from tests.support.chaos_worker import Fuse
 from timewheel.client.positions import Position
 from timewheel.core.envelope import Envelope
 
-FIRST, SECOND = 100, 200
-"""Two processes; the first is killed at 5,000 ms."""
+FIRST, SECOND = 100, 200  # two processes; the first is killed at 5,000 ms
 KILL = Kill(post="consumer", pid=FIRST, point=OUTSIDE, at_ms=5_000, in_flight=500)
 AT = Position(1, 1, -1)
 

@@ -250,8 +250,7 @@ entries: no client can prevent that (broker-facts: parts-alone-stall).
 """
 _ALL = (*_texts(), *_envelopes(), *_payloads())
 KILLING: Sequence[Odd] = tuple(one for one in _ALL if one.name in KILLERS)
-ODD: Sequence[Odd] = tuple(one for one in _ALL if one.name not in KILLERS)
-"""All other messages; each name once."""
+ODD: Sequence[Odd] = tuple(one for one in _ALL if one.name not in KILLERS)  # all other messages; each name once
 STALLING: Sequence[Odd] = tuple(one for one in ODD if one.name in STALLERS)
 SHARED: Sequence[Odd] = tuple(one for one in ODD if one.name not in STALLERS)
 """Messages that may stand in a topic with a Shared subscription."""
@@ -262,8 +261,7 @@ after messages of 64 MB: behind a first part, even a plain consumer that does so
 """
 
 
-AHEAD_MS = 25_000
-"""So much later than the play begins is all due: longer than sending takes."""
+AHEAD_MS = 25_000  # so much later than the play begins is all due: longer than sending takes
 PATIENCE_S = 90
 TIERS = Tiered(window_ms=1_500, tiers_ms=(1_500, 4_000))
 
@@ -341,8 +339,7 @@ PLACES = {
         shadowed, lambda stage, _: stage.plan.due_topic, lambda *asked: ((), asked[-1]), is_plain=True
     ),
 }
-SHORT = ("tier", "slot")
-"""Those that CI plays too."""
+SHORT = ("tier", "slot")  # those that CI plays too
 
 
 def put_all(stage: ShadowStage, place: Place, odd: Sequence[Odd], due_ms: int) -> list[str]:

@@ -31,8 +31,7 @@ from timewheel.shadow.verification import verify
 from timewheel.testing import Broker, eventually
 
 HERE = Path(__file__).parent
-BUILD_TIMEOUT_S = 1_200
-"""The client has many dependencies, which are compiled once on each machine."""
+BUILD_TIMEOUT_S = 1_200  # the client has many dependencies, which are compiled once on each machine
 
 
 class Target(NamedTuple):
@@ -85,16 +84,13 @@ SENDERS = {"java": OddSender("Java", _java), "go": OddSender("Go", _go)}
 
 
 PATIENCE_S = 120
-STANDS_MS = 50_000
-"""For topics, relays and consumers of all places, which are made before anything is sent."""
+STANDS_MS = 50_000  # for topics, relays and consumers of all places, which are made before anything is sent
 TIERS = Tiered(window_ms=1_500, tiers_ms=(1_500, 4_000))
 SLOT_MS = 4_000
-SEALED = "a batch that is encrypted"
-"""Its names are encrypted too: as a dead letter it has none."""
+SEALED = "a batch that is encrypted"  # its names are encrypted too: as a dead letter it has none
 HIDDEN = "compressed, and empty: ZLIB"
 """Go's client makes it; pulsar-client cannot open it, acknowledges it by itself, and hands it out to nobody."""
-NAMELESS = {SEALED, HIDDEN}
-"""Whose dead letters do not bear their names."""
+NAMELESS = {SEALED, HIDDEN}  # whose dead letters do not bear their names
 BEYOND = "encrypted in chunks"
 """Not for a topic that a relay reads: it makes pulsar-client write beyond its memory, if that is told to hand out what
 it cannot decrypt."""

@@ -47,8 +47,7 @@ CHANGES: dict[str, tuple[Scheme, Scheme, dict[str, Any]]] = {
     "a holding namespace": (TIERS, TIERS, {"holding_namespace": "public/held"}),
 }
 SHORT = "other tiers"
-SIZES = {"short": (2_000, 3), "long": (20_000, 12)}
-"""Timers that wait when the plan changes, and kills."""
+SIZES = {"short": (2_000, 3), "long": (20_000, 12)}  # timers that wait when the plan changes, and kills
 PLAYS = [
     pytest.param(name, *size, id=f"{name}-{length}")
     for name in CHANGES

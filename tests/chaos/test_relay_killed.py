@@ -20,15 +20,12 @@ from tests.support.chaos_verdict import keeps_every_promise
 from timewheel.core.plan import Ring, Scheme, Tiered, Wheel
 from timewheel.core.topology import topology
 
-KILLS = {"short": 6, "long": 22}
-"""One relay dies at five points in turn. The proof's kills are four rounds of that."""
-DISTURBANCES = {6: 1, 22: 5}
-"""Unloads, and freezes, that go with so many kills."""
+KILLS = {"short": 6, "long": 22}  # one relay dies at five points in turn. The proof's kills are four rounds of that.
+DISTURBANCES = {6: 1, 22: 5}  # unloads, and freezes, that go with so many kills
 KILL_TIMEOUT_S = 400.0
 DRAIN_TIMEOUT_S = 180.0
 LEAST_IN_FLIGHT = 500
-LEAST_ON_TIME = 1_000
-"""Not a claim about lanes: so many timers at least were looked at for extra copies."""
+LEAST_ON_TIME = 1_000  # not a claim about lanes: so many timers at least were looked at for extra copies
 
 TIERS = Tiered(window_ms=2_000, tiers_ms=(1_000, 3_000))
 GUARD_MS = 12_000

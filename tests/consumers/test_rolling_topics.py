@@ -27,8 +27,7 @@ def daily() -> RollingTopics:
     return RollingTopics(DAY_MS, HOLD_MS)
 
 
-MIDNIGHT_MS = 20_454 * DAY_MS
-"""2026-01-01T00:00:00Z is the beginning of interval 20,454 of a day."""
+MIDNIGHT_MS = 20_454 * DAY_MS  # 2026-01-01T00:00:00Z is the beginning of interval 20,454 of a day
 
 
 def test_the_lead_is_the_hold_bound_and_time_to_connect() -> None:

@@ -21,8 +21,7 @@ from timewheel.client.results import Outcome, outcome_of_error, outcome_of_resul
 from timewheel.client.surface import ClientLike, ConsumerLike, MessageIdLike, MessageLike, ProducerLike
 from timewheel.core.names import partition_topic
 
-ANY_NAME = "a:b/c d%é"
-"""Of a subscription: a broker takes it, and lists its cursor under another."""
+ANY_NAME = "a:b/c d%é"  # of a subscription: a broker takes it, and lists its cursor under another
 EARLIEST = pulsar.InitialPosition.Earliest
 RECEIVE_MS = 10_000
 NOTHING_MS = 300
@@ -364,8 +363,7 @@ class ClientContract:
         assert message.topic_name() == topic
 
 
-TOMORROW_MS = 4_102_444_800_000
-"""The year 2100."""
+TOMORROW_MS = 4_102_444_800_000  # the year 2100
 
 
 def subscribed(

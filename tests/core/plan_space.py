@@ -15,8 +15,7 @@ from timewheel.core.steps import hop_bound
 from timewheel.core.topology import topology
 
 DUE_TOPIC = "persistent://acme/crm/reminders"
-NOW_MS = 1_767_225_600_000
-"""2026-01-01T00:00:00Z."""
+NOW_MS = 1_767_225_600_000  # 2026-01-01T00:00:00Z
 
 moments_ms = st.integers(0, 4_000_000_000_000) | st.integers(NOW_MS, NOW_MS + 40 * DAY_MS)
 _guards_ms = st.sampled_from([0, 1, SECOND_MS, 5 * MINUTE_MS, DAY_MS]) | st.integers(0, DAY_MS)

@@ -30,8 +30,7 @@ WHEEL = plan_of(
 )
 LEAD_MS = TIERED.lead_ms
 DAY_TIER, HALF_TIER = steps(TIERED)[0], steps(TIERED)[1]
-OUT_MS = NOW_MS + DAY_MS
-"""When what entered the tier of a day at NOW_MS may leave it."""
+OUT_MS = NOW_MS + DAY_MS  # when what entered the tier of a day at NOW_MS may leave it
 
 
 def timer(remaining_ms: int, entered_ms: int = NOW_MS, **more: Any) -> Envelope:

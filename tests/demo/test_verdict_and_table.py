@@ -11,8 +11,7 @@ from timewheel.demo.table import HEADER, meaning, plain_lines, row_texts, where_
 from timewheel.demo.verdict import Lateness, Measured, judge, lateness
 from timewheel.testing.evidence.ledger import Totals
 
-LIMIT = 1_000
-"""That the broker keeps."""
+LIMIT = 1_000  # that the broker keeps
 CLEAN = Totals(attempted=1_000, acknowledged=1_000, handled=1_000, lost=0, unexpected=0, duplicated=0, recovered=0)
 LOSSY = replace(CLEAN, handled=788, lost=212)
 OURS = Measured(

@@ -15,8 +15,7 @@ from timewheel.testing import eventually
 
 PAGE = (ROOT / "docs" / "how-to" / "on-a-cluster.md").read_text(encoding="utf-8")
 START_S, SERVED_AGAIN_S = 180, 150
-BEFORE, AFTER = 10, 10
-"""Timers handled before the kill, and sent after it."""
+BEFORE, AFTER = 10, 10  # timers handled before the kill, and sent after it
 
 
 @pytest.mark.short

@@ -27,8 +27,7 @@ SET_UP = [
     "--set managedLedgerMaxUnackedRangesToPersist=1000",
 ]
 """What the environment of the tests, its folders and the fixture `broker` are."""
-OTHER_TERMINALS = ("timewheel relay run", "timewheel exporter")
-"""Begin what goes on while the reader goes on."""
+OTHER_TERMINALS = ("timewheel relay run", "timewheel exporter")  # begin what goes on while the reader goes on
 
 
 @pytest.fixture

@@ -21,8 +21,7 @@ from tests.support.redis_server import RedisServer
 from timewheel.consumers.inbox import SqlInbox
 
 MESSAGE = "sub-42"
-AHEAD = 2
-"""How many points a process may be ahead of the test that is about to kill it."""
+AHEAD = 2  # how many points a process may be ahead of the test that is about to kill it
 _numbers = count()
 
 

@@ -107,8 +107,7 @@ def test_what_comes_again_is_what_the_brokers_rule_leaves_out(
 
 
 BITMAP = replace(OF_RELOADS, ack_format="bitmap")
-ALTERNATING = [False, True] * 14
-"""Four ledgers with 3, 4, 3 and 4 ranges of one entry."""
+ALTERNATING = [False, True] * 14  # four ledgers with 3, 4, 3 and 4 ranges of one entry
 
 
 @pytest.mark.parametrize(
@@ -143,8 +142,7 @@ class Cluster:
 
     def __init__(self, answers: dict[str, Any]) -> None:
         self.answers = answers
-        self.later: dict[str, Any] = {}
-        """By path, what is answered from the second time on."""
+        self.later: dict[str, Any] = {}  # by path, what is answered from the second time on
         self.asked: list[str] = []
         self.max_at_once = 0
         self._under_way = 0

@@ -29,8 +29,7 @@ from timewheel.core.connection import DEFAULTS, Connection, OAuth2, Secret
 from timewheel.core.errors import AdminUnreachable, TokenNotGiven
 
 TOPIC = "persistent://public/default/t"
-TIMEOUT_S = 20.0
-"""For what should come; nothing waits for its end."""
+TIMEOUT_S = 20.0  # for what should come; nothing waits for its end
 
 
 class Made(NamedTuple):
@@ -163,8 +162,7 @@ def server(made: Made) -> Iterator[Server]:
     thread.join()
 
 
-Shown = Callable[[], str]
-"""Connects once more, and tells whose certificate was shown."""
+Shown = Callable[[], str]  # connects once more, and tells whose certificate was shown
 
 
 @pytest.fixture

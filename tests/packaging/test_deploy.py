@@ -39,8 +39,7 @@ FOLDERS = sorted(path.parent for path in KUBERNETES_FOLDER.glob("*/kustomization
 SYSTEMD = DEPLOY / "systemd"
 UNIT = SYSTEMD / "timewheel-relay.service"
 OURS = "/opt/timewheel/bin/timewheel"
-KUBERNETES = "1.32"
-"""The oldest that is tested; what is used here is in all later ones, too."""
+KUBERNETES = "1.32"  # the oldest that is tested; what is used here is in all later ones, too
 
 
 def documents(folder: Path) -> list[dict[str, Any]]:

@@ -37,8 +37,7 @@ TIMED = {
 """Methods of conditions, events, processes, futures and loops that wait, if a timeout is passed: by the keyword, or by
 position if there are so many arguments.
 """
-HANDED_IN = frozenset({"clock", "_clock"})
-"""Names of clocks, whose methods may be called."""
+HANDED_IN = frozenset({"clock", "_clock"})  # names of clocks, whose methods may be called
 
 
 class Breach(NamedTuple):

@@ -221,8 +221,7 @@ def test_the_fewest_partitions_are_found_though_gaps_do_not_divide(
     assert plan.partitions == 1 or world.gaps(replace(plan, partitions=plan.partitions - 1)) > ALLOWED
 
 
-HOT = KeyShares(1_000, (("tenant-42", 300),))
-"""A key has three tenths of all timers."""
+HOT = KeyShares(1_000, (("tenant-42", 300),))  # a key has three tenths of all timers
 
 
 @pytest.mark.parametrize("factor", [1.0, 3.8])

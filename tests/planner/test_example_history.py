@@ -13,8 +13,7 @@ from timewheel.core.durations import DAY_MS
 from timewheel.spark_planner.history.read import ColumnMapping, assessed, read_history
 from timewheel.spark_planner.summary.statistic import statistic_of
 
-PERSISTED_RANGES = 10_000
-"""What a cursor keeps by default (managedLedgerMaxUnackedRangesToPersist)."""
+PERSISTED_RANGES = 10_000  # what a cursor keeps by default (managedLedgerMaxUnackedRangesToPersist)
 
 
 def test_the_file_is_small_and_what_its_script_makes(spark: SparkSession) -> None:

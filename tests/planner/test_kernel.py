@@ -33,8 +33,7 @@ from timewheel.spark_planner.summary.survey import FINEST_STEP_MS, DailyGaps
 
 T = TypeVar("T")
 Partitions = dict[int, list[Stored]]
-END_MS = 40
-"""Times are few, so that they often meet."""
+END_MS = 40  # times are few, so that they often meet
 
 times_ms = st.integers(0, END_MS)
 

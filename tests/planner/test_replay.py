@@ -29,8 +29,7 @@ from timewheel.spark_planner.exact.replay import Replay, replay, replay_all
 from timewheel.spark_planner.exact.sends import keep
 from timewheel.spark_planner.history.columns import HISTORY_SCHEMA
 
-DueKey = tuple[str, int, int]
-"""(topic, calendar interval, partition)."""
+DueKey = tuple[str, int, int]  # (topic, calendar interval, partition)
 
 
 class Sent(NamedTuple):
@@ -78,12 +77,10 @@ def brute_replay(history: Sequence[Sent], plan: Plan, ledger_entries: int) -> di
     }
 
 
-CASES = 120
-"""Small histories in one Spark job, each a topic of its own: Spark's time is by the job."""
+CASES = 120  # small histories in one Spark job, each a topic of its own: Spark's time is by the job
 BEGIN_MS = 1_700_000_000_000
 SPAN_MS = 30 * SECOND_MS
-TICK_MS = 500
-"""Times are few, so that they often meet."""
+TICK_MS = 500  # times are few, so that they often meet
 
 TIERS = Tiered(window_ms=3_000, tiers_ms=(2_000, 5_000))
 TIERS_OF_HOURS = Tiered(window_ms=HOUR_MS // 4, tiers_ms=(HOUR_MS // 4,))

@@ -35,8 +35,7 @@ START_MS = 1_800_000_000_000
 ROWS = 400
 POPULATION = 80_000
 SCALE = 200
-NO_SPARK = {**os.environ, "JAVA_HOME": "/none", "COLUMNS": "500"}
-"""Spark cannot start there."""
+NO_SPARK = {**os.environ, "JAVA_HOME": "/none", "COLUMNS": "500"}  # Spark cannot start there
 OF_TOPIC = SampledTopic(
     profile=replace(BrokerProfile.named("4.0"), name="its own", gap_limit_ranges=70, tick_ms=250),
     subscriptions=("billing", "crm"),

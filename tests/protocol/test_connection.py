@@ -44,8 +44,7 @@ from timewheel.broker.protocol.wire import DEFAULT_FRAME_BYTES, FRAME_PADDING_BY
 from timewheel.client.positions import EntryPosition
 
 TOPIC = "persistent://public/default/t"
-NO_REQUEST = (1 << 64) - 1
-"""What a broker answers for: -1, as the number of a request that it knows nothing of."""
+NO_REQUEST = (1 << 64) - 1  # what a broker answers for: -1, as the number of a request that it knows nothing of
 MB = 1024 * 1024
 
 

@@ -153,8 +153,7 @@ def test_a_number_that_cannot_be_is_a_defect_and_counts_as_brokers_count_it(name
 
 
 VALID = message("MessageMetadata", producer_name="p", sequence_id=1, publish_time=2).SerializeToString()
-SEVEN = number_field(11, 7)
-"""A batch of seven messages."""
+SEVEN = number_field(11, 7)  # a batch of seven messages
 UNREADABLE: dict[str, tuple[bytes, int]] = {
     "a field without a number": (b"\x00\x05" + VALID + SEVEN, 7),
     "a property with such a field": (VALID + data_field(4, b"\x00\x01" + data_field(1, "k")) + SEVEN, 7),

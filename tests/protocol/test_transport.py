@@ -18,8 +18,7 @@ from timewheel.broker.protocol.errors import BrokerLost, BrokerSilent, FrameTooL
 from timewheel.broker.protocol.session import Address, Authentication, Session, SocketTransport
 from timewheel.core.clock import SystemClock
 
-TIMEOUT_MS = 10_000
-"""For what should come; nothing waits for its end."""
+TIMEOUT_MS = 10_000  # for what should come; nothing waits for its end
 
 
 @contextmanager

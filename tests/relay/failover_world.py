@@ -18,8 +18,7 @@ from timewheel.relay.machine.order import Beginning, Sign
 
 FAILOVER_DELAY_MS = 1_000
 QUEUE = 4
-SEALED = 900
-"""Messages in an encrypted batch, which the client counts as one."""
+SEALED = 900  # messages in an encrypted batch, which the client counts as one
 SILENCE_MS = 2_000
 
 

@@ -56,8 +56,7 @@ WHEEL = plan_of(
     Wheel(rings=(Ring(slot_ms=SLOT_MS, slots=8),)), due_topic=PLAN.due_topic, max_delay_ms=60_000, guard_ms=2_000
 )
 TURN_MS = 8 * SLOT_MS
-RELEASE_MS = START_MS // TURN_MS * TURN_MS + TURN_MS - 2_000
-"""Of slot 0, a head start of 2 s before it starts."""
+RELEASE_MS = START_MS // TURN_MS * TURN_MS + TURN_MS - 2_000  # of slot 0, a head start of 2 s before it starts
 BROKER_HELD_PLAN = plan_of(
     Tiered(window_ms=10_000, tiers_ms=(10_000, STAY_MS), hold="broker"),
     due_topic=PLAN.due_topic,

@@ -52,8 +52,7 @@ class Stored:
 
     spot: Spot
     envelope: Envelope | None
-    is_hidden: bool = False
-    """The client hands it out to nobody."""
+    is_hidden: bool = False  # the client hands it out to nobody
 
 
 @dataclass(slots=True)
@@ -72,10 +71,8 @@ class Rules:
 
     numbered_by: Literal["end", "start"] = "end"
     cut_at_mark: bool = True
-    client_cuts: bool = False
-    """The client sends some groups in two parts, and nobody notices."""
-    names_hidden: bool = True
-    """A dead letter is stored before a relay goes on behind what the client hides."""
+    client_cuts: bool = False  # the client sends some groups in two parts, and nobody notices
+    names_hidden: bool = True  # a dead letter is stored before a relay goes on behind what the client hides
 
 
 @dataclass(slots=True)
@@ -96,11 +93,9 @@ class World:
     on_time: Counter[Position] = field(default_factory=Counter)
     late: Counter[Position] = field(default_factory=Counter)
     routed: dict[Position, set[tuple[str, int]]] = field(default_factory=lambda: defaultdict(set))
-    acknowledged: int = 0
-    """How many messages of the source are acknowledged, from its start."""
+    acknowledged: int = 0  # how many messages of the source are acknowledged, from its start
     jumps: int = 0
-    named: set[Position] = field(default_factory=set)
-    """What is hidden, and a dead letter names."""
+    named: set[Position] = field(default_factory=set)  # what is hidden, and a dead letter names
     trusting: bool = False
     """A control's relay acknowledges what it never saw: its checks are off, its losses are counted."""
 

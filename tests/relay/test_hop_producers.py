@@ -50,8 +50,7 @@ class Client:
 
     def __init__(self) -> None:
         self.opened: list[Opened] = []
-        self.marks: dict[str, int] = {}
-        """By topic: of whoever has a fixed name there."""
+        self.marks: dict[str, int] = {}  # by topic: of whoever has a fixed name there
 
     def create_producer(self, topic: str, *, producer_name: str | None = None, **options: Any) -> Opened:
         fixed = producer_name is not None and producer_name.startswith("tw|")
@@ -116,8 +115,7 @@ def test_unnamed_producers_have_random_names_and_a_first_number_of_their_own(cli
     assert all(name is not None and name.startswith("tw-") for name in names)
 
 
-LAST = Position(7, 5, -1)
-"""Of the source, whose head is at 7:3."""
+LAST = Position(7, 5, -1)  # of the source, whose head is at 7:3
 
 
 @pytest.mark.parametrize("lane", ["single", "group"])

@@ -28,8 +28,7 @@ from timewheel.relay.machine.order import (
     sequence_id,
 )
 
-_batches = st.lists(st.integers(0, 5), min_size=1, max_size=30)
-"""Sizes of entries; 0: unbatched."""
+_batches = st.lists(st.integers(0, 5), min_size=1, max_size=30)  # sizes of entries; 0: unbatched
 _positions = st.builds(Position, st.integers(1, 2**31 - 1), st.integers(0, 2**20 - 1), st.integers(-1, 4_094))
 
 

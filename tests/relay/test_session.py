@@ -210,8 +210,7 @@ def test_a_beginning_outlives_a_subscription_that_the_partition_ends_itself(
     assert [it._beginning.see(first, 0) for _ in more] == more
 
 
-BATCH_SIZE_FIELD = 6
-"""``batch_size`` of ``MessageIdData`` in PulsarApi.proto."""
+BATCH_SIZE_FIELD = 6  # ``batch_size`` of ``MessageIdData`` in PulsarApi.proto
 HOP, IN_ORDER = NextHop(ROUTER, steps(PLAN)[0]), OutOfOrder(PLAN)
 
 

@@ -23,10 +23,8 @@ __all__ = ["PLANS", "RIGHT", "Rules", "World", "far_delay_ms"]
 
 TICK_MS = 1_000
 GUARD_MS = 20_000
-OUTAGE_MS = GUARD_MS - 2 * TICK_MS
-"""So long nobody may work: the promise's bound."""
-FORGETS_MS = 15_000
-"""A broker that is killed has written what was acknowledged so long ago."""
+OUTAGE_MS = GUARD_MS - 2 * TICK_MS  # so long nobody may work: the promise's bound
+FORGETS_MS = 15_000  # a broker that is killed has written what was acknowledged so long ago
 HOLD_MS = 3 * FORGETS_MS
 UNHEARD_MS = 10_000
 PLAN = shadow_of(
@@ -72,10 +70,8 @@ class Copy(NamedTuple):
     original: int
     timer: int
     due_ms: int
-    entered_ms: int = 0
-    """When it entered the journal, or what holds it; on its way there: when it was sent."""
-    number: int = 0
-    """Its sequence id."""
+    entered_ms: int = 0  # when it entered the journal, or what holds it; on its way there: when it was sent
+    number: int = 0  # its sequence id
 
 
 @dataclass(slots=True)

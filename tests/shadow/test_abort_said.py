@@ -20,8 +20,7 @@ from timewheel.shadow.draining import amount_words
 from timewheel.shadow.machine.journal import Journal
 from timewheel.shadow.machine.move_decider import MoveDecider, MoveDecision
 
-FAR_MS = HOUR_MS + 2 * 5 * MINUTE_MS
-"""The smallest tier and twice the guard: what was due within was not moved."""
+FAR_MS = HOUR_MS + 2 * 5 * MINUTE_MS  # the smallest tier and twice the guard: what was due within was not moved
 HELD_MS = 3 * MINUTE_MS
 LOOK_MS = 5_000
 UNTIL = at(NOW_MS + FAR_MS + HELD_MS)

@@ -147,8 +147,7 @@ def test_what_is_written_into_a_plan_is_said_with_who_goes_by_it(scheme: Tiered 
     assert ("Nothing was written" in said) is not is_written
 
 
-SHORT = shadow_of(Tiered(window_ms=HOUR_MS, tiers_ms=(HOUR_MS, DAY_MS)))
-"""Moves what has 70 minutes left."""
+SHORT = shadow_of(Tiered(window_ms=HOUR_MS, tiers_ms=(HOUR_MS, DAY_MS)))  # moves what has 70 minutes left
 SHORT_FAR_MS = far_ms(SHORT)
 
 

@@ -27,8 +27,7 @@ from timewheel.shadow.machine.move_decider import (
 
 NOW_MS = 1_800_000_000_000
 PLAN = shadow_of(Tiered(window_ms=DAY_MS, tiers_ms=(DAY_MS, 5 * DAY_MS)), max_delay_ms=30 * DAY_MS)
-FAR_MS = DAY_MS + 10 * MINUTE_MS
-"""The longest stay, a day and the guard of five minutes, and the guard again."""
+FAR_MS = DAY_MS + 10 * MINUTE_MS  # the longest stay, a day and the guard of five minutes, and the guard again
 PART = "persistent://acme/crm/reminders-partition-0"
 
 

@@ -73,10 +73,8 @@ class Shown:
 
     def __init__(self, page: Page) -> None:
         self.page = page
-        self.asked_for: list[str] = []
-        """URLs that the page requested besides its own."""
-        self.complaints: list[str] = []
-        """Messages in the browser's console, and errors of scripts."""
+        self.asked_for: list[str] = []  # URLs that the page requested besides its own
+        self.complaints: list[str] = []  # messages in the browser's console, and errors of scripts
         page.on("request", lambda request: self.asked_for.append(request.url))
         page.on("console", lambda message: self.complaints.append(message.text))
         page.on("pageerror", lambda error: self.complaints.append(str(error)))

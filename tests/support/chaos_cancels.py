@@ -19,10 +19,8 @@ from timewheel.core.plan import Plan
 from timewheel.producers import DelayedProducer, Timer
 
 SHARE = 0.5
-CLOSE_MS = (5, 150)
-"""Before the due time, for a third of the cancelled timers."""
-TAKEN_BACK_MS = (500, 3_000)
-"""After the cancellation was stored."""
+CLOSE_MS = (5, 150)  # before the due time, for a third of the cancelled timers
+TAKEN_BACK_MS = (500, 3_000)  # after the cancellation was stored
 JOIN_TIMEOUT_S = 60.0
 
 

@@ -26,15 +26,12 @@ from timewheel.testing import LocalCluster, eventually
 from timewheel.testing.admin_calls import is_ready, unload_all_namespaces
 
 RELAYS, REPLICAS = 2, 3
-PLAIN = "plain"
-"""The plan of this name is read by plain clients. It counts for nothing but what they handle twice."""
+PLAIN = "plain"  # the plan of this name is read by plain clients. It counts for nothing but what they handle twice.
 CANCELLED = 0.1
 ON_TIME_MS = 1_000
 READY_TIMEOUT_S = 180.0
-RECOVERY_TIMEOUT_S = 120.0
-"""A place that is not on time again by then is left to the figures."""
-DRAIN_TIMEOUT_S = 60.0
-"""After the last due time: what has not come then, with all nodes up, is stuck."""
+RECOVERY_TIMEOUT_S = 120.0  # a place that is not on time again by then is left to the figures
+DRAIN_TIMEOUT_S = 60.0  # after the last due time: what has not come then, with all nodes up, is stuck
 
 
 @dataclass(frozen=True, slots=True)

@@ -99,20 +99,16 @@ class Post:
         self._process.close()
 
 
-OUTSIDE = "outside"
-"""Killed by the conductor, at a random moment."""
+OUTSIDE = "outside"  # killed by the conductor, at a random moment
 POLL_S = 0.03
 MAX_LIFE_S = 7.0
 """A fuse that has not burnt down by then never will, for example in a lull; the conductor kills the process then."""
-OUTSIDE_S = (1.0, 4.0)
-"""Time from the start of a life; a process may need the first second to start."""
-LONGEST_GAP_S = 0.4
-"""Longest time between a death and the next life."""
+OUTSIDE_S = (1.0, 4.0)  # time from the start of a life; a process may need the first second to start
+LONGEST_GAP_S = 0.4  # longest time between a death and the next life
 
 Points = Mapping[str, int]
 """The points at which a post's processes die, each with the highest number of passes before the kill."""
-Disturbance = Callable[[random.Random], None]
-"""An operation on the broker or on a topic; it returns when it is done."""
+Disturbance = Callable[[random.Random], None]  # an operation on the broker or on a topic; it returns when it is done
 
 
 class NotInTime(AssertionError):

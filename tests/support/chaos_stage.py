@@ -29,15 +29,13 @@ from timewheel.provision.provisioning import ensure
 from timewheel.testing import Broker
 from timewheel.testing.process import OwnedProcess
 
-BUSINESS = "billing"
-"""The plan's other subscription, `chaos_audit.AUDIT`, has no consumer."""
+BUSINESS = "billing"  # the plan's other subscription, `chaos_audit.AUDIT`, has no consumer
 QUICK_TAKEOVER = {"activeConsumerFailoverDelayTimeMillis": "100"}
 """A broker setting, 0.1 s instead of 1 s: a relay spends its short life on forwarding, where a kill has an effect, not
 on waiting to become the active consumer, and a joining relay takes over in the middle of the other relay's prefetch
 (broker-facts: false-beginning).
 """
-SHOWN = 20
-"""Number of missing timers that a failed test names."""
+SHOWN = 20  # number of missing timers that a failed test names
 
 
 class Stage:

@@ -52,8 +52,7 @@ Role = Literal["relay", "service", "consumer"]
 TRACE_VARIABLE = "TIMEWHEEL_CHAOS_TRACE"
 """If set, each worker records, beside its ledger, every message that its relay receives, sends and acknowledges."""
 
-LOOK_MS = 1_000
-"""Interval of looks for a relay that can list topics; days are seconds here."""
+LOOK_MS = 1_000  # interval of looks for a relay that can list topics; days are seconds here
 
 BACKOFF = dt.timedelta(seconds=3)
 Handler = Callable[[DelayedMessage], None]

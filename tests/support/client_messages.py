@@ -7,8 +7,7 @@ from typing import Any
 
 import pulsar
 
-NO_TEXT = b"\xff"
-"""Where text is asked for: the client raises."""
+NO_TEXT = b"\xff"  # where text is asked for: the client raises
 
 
 def client_message(

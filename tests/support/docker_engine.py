@@ -41,8 +41,7 @@ class Container:
     status: str = "created"
     exit_code: int = 0
     log: str = ""
-    ports: dict[int, int] = field(default_factory=dict)
-    """Port inside to port outside."""
+    ports: dict[int, int] = field(default_factory=dict)  # port inside to port outside
     files: dict[str, bytes] = field(default_factory=dict)
 
     @property
@@ -71,20 +70,16 @@ class Engine:
     """The state of the fake; a test sets its images and its refusals."""
 
     address: str = ""
-    images: set[str] = field(default_factory=set)
-    """Images on the machine."""
-    registry: set[str] = field(default_factory=set)
-    """Images that can be pulled."""
+    images: set[str] = field(default_factory=set)  # images on the machine
+    registry: set[str] = field(default_factory=set)  # images that can be pulled
     pull_error: str = ""
     """An error in the middle of a pull, as with a real engine: the request itself has succeeded by then."""
     refusals: dict[str, str] = field(default_factory=dict)
     """Error messages by the kind of request: the engine refuses these requests."""
-    silent: bool = False
-    """Accept connections but never answer."""
+    silent: bool = False  # accept connections but never answer
     ends_at_once: tuple[int, str] | None = None
     """The exit code and the log of containers that end as soon as they start."""
-    program: Program | None = None
-    """Runs as a container, once the container has its address."""
+    program: Program | None = None  # runs as a container, once the container has its address
     containers: dict[str, Container] = field(default_factory=dict)
     ever: list[Container] = field(default_factory=list)
     calls: list[str] = field(default_factory=list)

@@ -223,5 +223,4 @@ def _read() -> dict[str, tuple[Claim, ...]]:
     return {heading: _claims(lines) for heading, *lines in sections}
 
 
-CLAIMS = _read()
-"""By the page's headings."""
+CLAIMS = _read()  # by the page's headings

@@ -10,8 +10,7 @@ from threading import Thread
 from typing import Any
 
 POLL_S = 0.01
-END_TIMEOUT_S = 120.0
-"""Enough for a program that has to start before it can end."""
+END_TIMEOUT_S = 120.0  # enough for a program that has to start before it can end
 
 
 class QuietHandler(BaseHTTPRequestHandler):

@@ -21,8 +21,7 @@ from typing import Any, NamedTuple
 from tests.support.checkout import ROOT
 from tests.support.inbox_worker import GO
 
-DEADLINE_S = 120.0
-"""Deadline of a line: long enough for a busy machine."""
+DEADLINE_S = 120.0  # deadline of a line: long enough for a busy machine
 WORKER = ROOT / "tests" / "support" / "inbox_worker.py"
 
 

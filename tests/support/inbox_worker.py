@@ -25,8 +25,7 @@ LEASE_MS = 600_000
 KEEP_MS = 24 * 3_600_000
 EFFECTS_TABLE = "CREATE TABLE IF NOT EXISTS effects (key TEXT NOT NULL)"
 
-GO = b"\n"
-"""One byte, so that a killed child leaves no partial instruction."""
+GO = b"\n"  # one byte, so that a killed child leaves no partial instruction
 _reported = open(0, "rb", buffering=0, closefd=False)  # noqa: SIM115 - unbuffered: a child must not read its parent's lines
 
 

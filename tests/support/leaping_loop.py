@@ -9,8 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 OPENING = "timewheel-producer-open"  # the threads on which producers are opened for an asyncio producer
-LOOK_S = 0.001
-"""Interval of checks whether a thread of the loop has finished; meanwhile the loop's time stands still."""
+LOOK_S = 0.001  # interval of checks whether a thread of the loop has finished; meanwhile the loop's time stands still
 
 
 class LeapingLoop(asyncio.SelectorEventLoop):

@@ -16,14 +16,10 @@ from timewheel.spark_planner.exact.replay import FOUND_SCHEMA, Found, found_batc
 
 Integers = NDArray[np.int64]
 
-PARTITION = "partition"
-"""Column: partition of the due topic. int."""
-LEDGER = "ledger"
-"""Column: ledger id of the entry. bigint."""
-ENTRY = "entry"
-"""Column: entry id in the ledger. bigint."""
-ACKNOWLEDGED_MS = "acknowledged_ms"
-"""Column: acknowledgement time, UTC milliseconds; null: not acknowledged. bigint."""
+PARTITION = "partition"  # column: partition of the due topic. int.
+LEDGER = "ledger"  # column: ledger id of the entry. bigint.
+ENTRY = "entry"  # column: entry id in the ledger. bigint.
+ACKNOWLEDGED_MS = "acknowledged_ms"  # column: acknowledgement time, UTC milliseconds; null: not acknowledged. bigint.
 
 
 def count_acks(acks: DataFrame, *, grid: Grid | None = None) -> GapCounts:

@@ -8,8 +8,7 @@ from typing import NamedTuple
 
 from markdown_it import MarkdownIt
 
-END = "^C"
-"""Ctrl-C as a terminal shows it: the command before it ran until then."""
+END = "^C"  # Ctrl-C as a terminal shows it: the command before it ran until then
 
 
 class Block(NamedTuple):

@@ -10,8 +10,7 @@ from tests.support.pulsar_messages import command_frame, connected, read_request
 from timewheel.broker.protocol.errors import BrokerLost
 from timewheel.broker.protocol.session import Address
 
-Answering = Callable[[Any], bytes]
-"""Returns the answer to a request; empty: the broker is silent."""
+Answering = Callable[[Any], bytes]  # returns the answer to a request; empty: the broker is silent
 
 USUAL: Mapping[str, Answering] = {
     "CONNECT": lambda _: connected(),
@@ -29,8 +28,7 @@ USUAL: Mapping[str, Answering] = {
 }
 
 
-UNREACHABLE: None = None
-"""In place of a broker's answers: nothing answers an attempt to connect."""
+UNREACHABLE: None = None  # in place of a broker's answers: nothing answers an attempt to connect
 
 
 def silent(_: Any) -> bytes:

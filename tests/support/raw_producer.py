@@ -21,8 +21,7 @@ _CONNECT, _PRODUCER, _SEND, _RECEIPT, _SEND_ERROR, _ERROR, _PING, _PONG = 2, 5, 
 """Types of commands; the field that holds a command's body has the number of its type."""
 _PROTOCOL_VERSION = 19
 _TIMEOUT_S = 10
-_WINDOW = 200
-"""Entries in flight; by default a broker stops reading from a connection at 1,000."""
+_WINDOW = 200  # entries in flight; by default a broker stops reading from a connection at 1,000
 
 
 class RawEntry(NamedTuple):

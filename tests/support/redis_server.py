@@ -16,8 +16,7 @@ from timewheel.testing import eventually
 from timewheel.testing.process import OwnedProcess
 
 START_TIMEOUT_S = 60.0
-SMALL_MS = 20_000
-"""Timeout of an answer: long, since the machine may be busy."""
+SMALL_MS = 20_000  # timeout of an answer: long, since the machine may be busy
 
 
 class RedisServer:

@@ -47,10 +47,8 @@ class Replica:
     service_url: str
     folder: str
     plan: str
-    plain_topic: str = ""
-    """Handled by a plain client beside the plan's due topic; empty: none."""
-    keeps: bool = False
-    """The control: the replica keeps what it holds when its connection is lost."""
+    plain_topic: str = ""  # handled by a plain client beside the plan's due topic; empty: none
+    keeps: bool = False  # the control: the replica keeps what it holds when its connection is lost
 
     def command(self) -> list[str]:
         """Return the command line that runs it."""

@@ -17,16 +17,13 @@ from collections.abc import Callable, Sequence
 from itertools import pairwise
 from pathlib import Path
 
-FEW = 5
-"""The most files with failed tests that are run again: tests of one file may share what failed, such as a play."""
+FEW = 5  # the most files with failed tests that are run again: tests of one file may share what failed, such as a play
 
-MANY = 20
-"""The most failed tests that are run again."""
+MANY = 20  # the most failed tests that are run again
 
 ALONE = ("-n", "0", "--last-failed", "--last-failed-no-failures", "none")
 
-SOME_FAILED = 1
-"""Status of pytest: tests ran and some failed; others mean that it could not run, or was interrupted."""
+SOME_FAILED = 1  # status of pytest: tests ran and some failed; others mean that it could not run, or was interrupted
 
 
 def run(arguments: Sequence[str], pytest: Callable[[Sequence[str]], int], failed: Callable[[], Sequence[str]]) -> int:

@@ -23,8 +23,7 @@ from timewheel.inspect.doctor import KINDS
 
 FOLDER = ROOT / "docs" / "runbook"
 PAGE = FOLDER / "README.md"
-NO_CASES = ("Index",)
-"""Headings of the second level that are no cases."""
+NO_CASES = ("Index",)  # headings of the second level that are no cases
 VERDICT = ROOT / "timewheel" / "watch" / "checking.py"
 HOW_TO = ROOT / "docs" / "how-to"
 
@@ -36,8 +35,7 @@ class Sign(NamedTuple):
     """The kind as on the pages: ``Events``, ``Findings``, ``Findings of `timewheel plan check` ``, ``Alerts``,
     ``Exit status``.
     """
-    name: str
-    """The name; of an exit status the command without ``timewheel``, and the status."""
+    name: str  # the name; of an exit status the command without ``timewheel``, and the status
 
 
 @dataclass(frozen=True)

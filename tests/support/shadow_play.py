@@ -26,11 +26,9 @@ from timewheel.core.plan import Plan, Scheme
 from timewheel.shadow.desired_state import State, desired_for
 from timewheel.testing import Broker, eventually
 
-EARLY_MS = 1_050
-"""A broker delivers early by at most a tick."""
+EARLY_MS = 1_050  # a broker delivers early by at most a tick
 
-UNDER_WAY_MS = 1_000
-"""Clients batch acknowledgements before they send them."""
+UNDER_WAY_MS = 1_000  # clients batch acknowledgements before they send them
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -25,8 +25,7 @@ from timewheel.core.plan import Plan
 from timewheel.inspect.whereis import Routes
 
 LEDGER_ENTRIES = 5_000
-KEPT = 200
-"""Entries before the mark-delete position that are still stored."""
+KEPT = 200  # entries before the mark-delete position that are still stored
 SEND_LINGER_MS, HOP_LINGER_MS = 10, 1_000
 
 

@@ -40,8 +40,7 @@ IN_HOW_TO = ("gaps", "doctor", "status", "plan check", "whereis")
 ROOTS = (Exception, errors.TimewheelError, errors.BinaryProtocolError, errors.PlannerError)
 """Bases that the page or a title states for a whole list."""
 
-Command = Any
-"""A click command, which typer may vendor under another name."""
+Command = Any  # a click command, which typer may vendor under another name
 
 
 def events() -> str:

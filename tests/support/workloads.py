@@ -10,8 +10,7 @@ from numpy.typing import NDArray
 from timewheel.core.durations import DAY_MS, HOUR_MS, MINUTE_MS
 
 Integers = NDArray[np.int64]
-Timers = tuple[Integers, Integers]
-"""(publish times, ascending, due times), UTC milliseconds."""
+Timers = tuple[Integers, Integers]  # (publish times, ascending, due times), UTC milliseconds
 
 START_MS = 1_760_000_000_000 // DAY_MS * DAY_MS
 _TEN_MINUTES_MS = 10.0 * MINUTE_MS

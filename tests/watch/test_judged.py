@@ -253,8 +253,7 @@ def test_the_words_and_the_facts_have_the_same_figures() -> None:
     assert set(facts["sends"]["delays_ms"]) == {"0.1", "0.25", "0.5", "0.75", "0.9", "0.99"}
 
 
-TICK_MS = 1
-"""So short that the band is the sample's alone."""
+TICK_MS = 1  # so short that the band is the sample's alone
 
 
 def comparison(due: list[bool], *, per_ledger: int = 10**6, mark_delete: int = -1) -> GapComparison:
@@ -518,8 +517,7 @@ def reference(quantiles_ms: tuple[int, ...], per_second: float = 1.0) -> Referen
     return Reference(name="then", per_second=per_second, quantiles_ms=quantiles_ms)
 
 
-UNIFORM = list(range(0, 3_600_000, 1_000))
-"""3,600 in an hour: one a second."""
+UNIFORM = list(range(0, 3_600_000, 1_000))  # 3,600 in an hour: one a second
 UNIFORM_THEN = tuple(round(share * 3_600_000) for share in SHARES)
 
 
