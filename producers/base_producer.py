@@ -292,9 +292,7 @@ class BaseProducer:
         return send
 
     def _result(self, send: Send, error: TimewheelError | None) -> Timer | CancelResult | None:
-        """Return the result of an ended send: a timer, without a position if there was an error, or a cancellation, if
-        it was stored.
-        """
+        """Return an ended send's result: a timer, without position after an error, or a stored cancellation."""
         cancel_result = None
         cancel = self.plan.cancel
         if send.cancellation is not None and error is None and cancel is not None:

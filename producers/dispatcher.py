@@ -54,9 +54,7 @@ class InFlightLimiter:
             batch.inside += 1
 
     def leave(self, *sends: Send, stored: int = 0) -> None:
-        """Free the room of sends whose outcomes are known, as many of them stored. A second call for a send does
-        nothing.
-        """
+        """Free the room of sends with known outcomes, as many of them stored. A second call for a send does nothing."""
         with self._lock:
             self.stored += stored
             emptied = False

@@ -62,9 +62,7 @@ class Outgoing(NamedTuple):
         return self if asked_ms == self.deliver_at_ms else self._replace(deliver_at_ms=asked_ms)
 
     def sent_to(self, route: Route, at_ms: int, revision: int) -> Outgoing:
-        """Return the same timer on another route, decided for ``at_ms``: only topic, delay, time of entry and the
-        plan's revision change.
-        """
+        """Return the same timer on another route, decided for ``at_ms``: topic, delay, entry and revision change."""
         place, release_at_ms = place_of(route)
         written = Envelope.read(self.properties)
         assert written is not None, "whatever is sent has an envelope"

@@ -363,7 +363,6 @@ class Evidence(Protocol):
             seed: Seed of the random choices; None: there are none.
             on_broker: False: the result does not depend on the broker's version.
         """
-        ...
 
 
 def _is_short(item: pytest.Item) -> bool:

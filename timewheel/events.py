@@ -507,9 +507,7 @@ class RelayHopsBeyondPlan(Event):
 
 @_event("error", "Report it: only a client with limits of its own does that.")
 class RelayBatchSplit(Event):
-    """The client split a group of hops, and all were sent again: copies may arrive. If the relay died then, some may
-    be lost.
-    """
+    """The client split a group of hops, and all were sent again: copies, or a loss if the relay died then."""
 
     topic: str
     destination: str
@@ -590,9 +588,7 @@ class RelayPlanOutdated(Event):
     "error", "Write `former_namespaces` with that namespace into the plan; this process takes it up within seconds."
 )
 class RelayNamespaceDropped(Event):
-    """A changed plan has another `holding_namespace` without the former: no relay reads it. `waiting` entries are
-    there, if known.
-    """
+    """A changed plan lacks the former `holding_namespace`: no relay reads it. `waiting` entries are there, if known."""
 
     due_topic: str
     namespace: str

@@ -35,9 +35,7 @@ class KeyShares:
 
     @classmethod
     def merged(cls, parts: Iterable[KeyShares]) -> KeyShares:
-        """Merge the shares of several parts of a topic. A key that is light in a part is not counted there: shares are
-        lower bounds.
-        """
+        """Merge the shares of several parts of a topic: lower bounds, as no part counts its light keys."""
         timers, counts = 0, Counter[str]()
         for part in parts:
             timers += part.timers

@@ -121,9 +121,7 @@ class Evaluation:
 
     @property
     def dead_letter_topics(self) -> int:
-        """Dead letter topics among `partition_topics`: one for any number of partitions, if the plan has hops or a due
-        topic that is not partitioned.
-        """
+        """Dead letter topics among `partition_topics`: one if the plan has hops or an unpartitioned due topic."""
         return int(self.needs_relay or not self.plan.is_partitioned)
 
     @property

@@ -21,11 +21,9 @@ class Stage(Protocol):
 
     def pass_ms(self, duration_ms: int) -> None:
         """Let time pass."""
-        ...
 
     def restart(self) -> None:
         """Reopen the store, as a new process would."""
-        ...
 
     def close(self) -> None: ...
 

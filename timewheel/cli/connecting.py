@@ -359,9 +359,7 @@ class Access:
                 client.close()
 
     def _responding(self, url: str) -> str:
-        """Return a service URL without the hosts that hang, unless all do: the client asks its hosts in turn, and a
-        lookup at such a host fails after 10 s (broker-facts: pauses-that-double).
-        """
+        """Return a service URL without hosts that hang, unless all do (broker-facts: pauses-that-double)."""
         from timewheel.core.connection import urls_of
         from timewheel.inspect.reader import each
 

@@ -56,9 +56,7 @@ class Alarms:
         self._holds = False  # whether an alarm is held back: a consumer asks before each message
 
     def raised(self, alarm: Alarm) -> None:
-        """Count an occurrence. An emitted alarm has the facts of the latest occurrence, and the ``count`` of all since
-        the last emit.
-        """
+        """Count an occurrence: an alarm has the facts of the latest, and the ``count`` of all since the last emit."""
         with self._lock:
             said = self._said.setdefault(type(alarm), _Said(self._clock.monotonic_ms() - REPEAT_AFTER_MS))
             said.since += 1

@@ -86,9 +86,7 @@ def uncounted_of(message: Any) -> int:
 
 
 def encryption_of(message: Any) -> str:
-    """Return all data needed to decrypt a message that arrived encrypted, except the private key: JSON, with bytes in
-    Base64.
-    """
+    """Return all that decrypts a message that arrived encrypted, except the private key: JSON, bytes in Base64."""
     context = message.encryption_context()
     keys = {key.key: _base64(key.value) for key in context.keys()}  # noqa: SIM118 - it is not a dict
     return json.dumps(

@@ -267,9 +267,7 @@ class ProducerPool(Generic[K]):
         return overdue
 
     def flush(self) -> None:
-        """Send pending batches now. The outcomes come as ever, and are not waited for: the client's own flush waits as
-        long as a broker is away.
-        """
+        """Send pending batches now, without a wait: the client's own flush waits as long as a broker is away."""
         with self._lock:
             busy = [pooled for pooled in self._open.values() if pooled.sends]
 

@@ -102,9 +102,7 @@ def _checked(latest_ms: int, dead_letter: object, name: object, cut: object, for
 
 
 def packs(cancellations: Iterable[Cancellation], max_bytes: int = PACK_BYTES) -> Iterator[bytes]:
-    """Pack many cancellations into few messages of the log. A repeated or partial pack does no harm: it only adds
-    cancellations.
-    """
+    """Pack many cancellations into few messages. A repeated or partial pack does no harm: it only adds some."""
     lines: list[bytes] = []
     size = 0
     for cancellation in cancellations:

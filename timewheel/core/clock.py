@@ -24,11 +24,9 @@ class Clock(Protocol):
 
     def now_ms(self) -> int:
         """Return UTC milliseconds since 1970; may jump."""
-        ...
 
     def monotonic_ms(self) -> int:
         """Return milliseconds that never go back; for durations and deadlines only."""
-        ...
 
     def wait(self, condition: threading.Condition, timeout_ms: int) -> bool:
         """Wait on a condition that the caller holds, for at most ``timeout_ms`` of this clock's time.
@@ -36,7 +34,6 @@ class Clock(Protocol):
         Returns:
             False if the time passed before a notice. Spurious wake-ups are allowed.
         """
-        ...
 
     def get(self, queue: SimpleQueue[T], timeout_ms: int) -> T:
         """Take the first item of a queue, waiting for at most ``timeout_ms`` of this clock's time.
@@ -46,7 +43,6 @@ class Clock(Protocol):
         Raises:
             queue.Empty: The time passed before an item came.
         """
-        ...
 
     def join(self, thread: threading.Thread, timeout_ms: int) -> bool:
         """Wait for the end of a started thread, for at most ``timeout_ms`` of this clock's time.
@@ -54,7 +50,6 @@ class Clock(Protocol):
         Returns:
             False if the thread still runs.
         """
-        ...
 
 
 class SystemClock:
@@ -80,9 +75,7 @@ class SystemClock:
 
 
 def wait_until(clock: Clock, condition: threading.Condition, reached: Callable[[], bool], timeout_ms: int) -> bool:
-    """Wait on a condition that the caller holds until ``reached()``; False: ``timeout_ms`` of the clock's time passed
-    before.
-    """
+    """Wait on a condition that the caller holds until ``reached()``; False: ``timeout_ms`` passed before."""
     if reached():
         return True
     deadline_ms = clock.monotonic_ms() + timeout_ms

@@ -230,9 +230,7 @@ def role_of(token: str | None) -> str | None:
 
 
 def expires_ms_of(token: str | None) -> int | None:
-    """Return when a token expires, UTC milliseconds; None if it never does, not before the year 9999, or is not a JSON
-    web token.
-    """
+    """Return when a token expires, UTC milliseconds; None if not before the year 9999, or if it is no web token."""
     expires_s = _claims_of(token).get("exp")
     if isinstance(expires_s, bool) or not isinstance(expires_s, int | float):
         return None

@@ -65,9 +65,7 @@ class OutOfOrder:
         return self.asked(hop.deliver_at_ms) if hop.is_due else hop.deliver_at_ms
 
     def asked(self, deliver_at_ms: int) -> int:
-        """Return the delivery time to request (UTC milliseconds; 0, at once, stays 0); call this once for each message
-        of a due topic.
-        """
+        """Return the delivery time to request (UTC milliseconds; 0: at once); call this once for each timer."""
         if not deliver_at_ms or not self._early_ms or next(self._turns) % OUT_OF_ORDER_EVERY:
             return deliver_at_ms
         return max(deliver_at_ms - self._early_ms, 1)

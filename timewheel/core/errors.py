@@ -70,9 +70,7 @@ _MESSAGE = _Message()
 
 @dataclass_transform(eq_default=False)
 def says(template: str) -> Callable[[type[E]], type[E]]:
-    """Give an error a constructor that takes its fields, and a message made of them; ``{field:shown}`` is shortened,
-    ``{field:some}`` are names.
-    """
+    """Make an error's constructor and message of fields; ``{field:shown}`` is shortened, ``{field:some}`` are names."""
 
     def decorate(kind: type[E]) -> type[E]:
         kind._template = template  # noqa: SLF001 - of the root above

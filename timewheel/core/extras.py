@@ -73,9 +73,7 @@ def need_extras(purpose: str, *extras: str, java: bool = False) -> None:
 
 
 def missing_extra(purpose: str, *extras: str) -> Callable[[str], ExtraMissing | None]:
-    """Return a function, for `names_on_first_use`, that builds the error for a missing library, by its name; None: none
-    of the extras has it.
-    """
+    """Return a function that builds the error for a missing library, by its name; None: none of the extras has it."""
     modules = _modules_of(extras)
 
     def error_for(library: str) -> ExtraMissing | None:

@@ -147,9 +147,7 @@ class Names:
         return partition_topic(topic, partition) if self.is_partitioned(topic) else topic
 
     def is_partitioned(self, topic: str) -> bool:
-        """Return whether a topic of the plan has partitions: all have, except a due topic that the plan declares
-        unpartitioned.
-        """
+        """Return whether a topic of the plan has partitions: all but a due topic declared unpartitioned."""
         return topic != self._plan.due_topic or self._plan.is_partitioned
 
     def parked(self, subscription: str) -> str:

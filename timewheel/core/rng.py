@@ -15,7 +15,6 @@ class Random(Protocol):
 
     def random(self) -> float:
         """Return the next number: at least 0, below 1."""
-        ...
 
 
 def system_random() -> Random:

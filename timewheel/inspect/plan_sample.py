@@ -344,9 +344,7 @@ def _part(admin: AdminClient, clock: Clock, subscriptions: Sequence[str], name: 
 
 
 def _first_stored_ms(admin: AdminClient, part: str, stats: InternalStats) -> int | None:
-    """Return the publish time of the first stored entry: ledgers are deleted whole and from the front, so all later
-    sends are still stored.
-    """
+    """Return the publish time of the first stored entry: ledgers are deleted from the front."""
     unread: AdminError | None = None
     for ledger in stats.ledgers:
         for number in range(min(ledger.entries, FIRST_ENTRIES)):

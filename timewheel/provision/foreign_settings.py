@@ -113,9 +113,7 @@ def delayed_delivery_findings(spec: TopicSpec, found: DelayedDelivery, tick_ms: 
 
 
 def unacknowledged_findings(spec: TopicSpec, max_unacked: int) -> tuple[Finding, ...]:
-    """Find a limit on a consumer's unacknowledged messages that is too low for the timers that it holds until due. A
-    limit of 0 means none.
-    """
+    """Find a limit on a consumer's unacknowledged messages, if any, too low for timers that it holds until due."""
     if max_unacked == 0 or max_unacked >= DEFAULT_MAX_HELD * HELD_SHARE:
         return ()
     problem = (
@@ -130,9 +128,7 @@ def unacknowledged_findings(spec: TopicSpec, max_unacked: int) -> tuple[Finding,
 
 
 def producer_name_findings(spec: TopicSpec, names: int, broker: Mapping[str, str] | None) -> tuple[Finding, ...]:
-    """Find topics whose broker is about to forget producer names, and with them the sequence ids that it stored
-    (broker-facts: forgotten-names).
-    """
+    """Find topics whose broker is about to forget producer names and sequence ids (broker-facts: forgotten-names)."""
     limit = int((broker or {}).get("brokerDeduplicationMaxNumberOfProducers", DEFAULT_PRODUCER_NAMES))
     if names < limit * FULL_SHARE:
         return ()

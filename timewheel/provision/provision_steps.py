@@ -131,9 +131,7 @@ _VALUE_TEXTS: Final[Mapping[Policy[Any], str]] = {
 
 
 def wanted_policies(spec: TopicSpec) -> tuple[tuple[Policy[Any], Any], ...]:
-    """Return the policies that a topic must set itself, with their values (broker-facts: policies-of-topics,
-    deduplicated-destinations).
-    """
+    """Return the policies that a topic sets itself, with values (broker-facts: policies-of-topics)."""
     return (*_WANTED, (DEDUPLICATION, True)) if spec.deduplication else _WANTED
 
 

@@ -133,9 +133,7 @@ def refuse_older(plan: Plan, topic: str, noted: Provisioned | None, target: str 
 
 
 def outdated(plan: Plan, noted: Provisioned | None) -> str:
-    """Describe how a plan differs from that by which its due topic was provisioned last, with the remedy; empty: it is
-    that plan, or a later one.
-    """
+    """Describe how a plan differs from that of the last provisioning, with the remedy; empty: as it, or later."""
     try:
         refuse_older(plan, plan.due_topic, noted)
     except TopologyError as error:

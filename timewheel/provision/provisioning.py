@@ -245,9 +245,7 @@ def _apply(admin: AdminClient, step: Step) -> None:
 
 
 def _set_policies(admin: AdminClient, topic: str, steps: Sequence[SetPolicy]) -> None:
-    """Set policies one after another, each read back before the next, until all of them hold (broker-facts:
-    policies-set-side-by-side).
-    """
+    """Set policies one after another, each read back, until all hold (broker-facts: policies-set-side-by-side)."""
     left = list(steps)
     for turn in range(1, POLICY_TURNS + 1):
         for step in left:

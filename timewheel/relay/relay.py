@@ -287,9 +287,7 @@ class Relay:
 
     @property
     def ready(self) -> bool:
-        """True if every partition is subscribed, connected and not stuck, and no timer waits in a topic of an earlier
-        plan that cannot be drained.
-        """
+        """True if every partition is subscribed, connected and not stuck, and no earlier plan's topic is unreadable."""
         alive_since_ms = self._alive_since_ms()
         return (
             self._started

@@ -146,9 +146,7 @@ def first_plan(topic: str, subscriptions: Sequence[str], partitions: int, tick_m
 
 
 def fitted(plan: Plan, window_ms: int, longest_ms: int) -> Plan:
-    """Return a plan of `first_plan` with the chosen window, which is at least a minute and the plan's guard, for the
-    delays of its topic.
-    """
+    """Return a plan of `first_plan` with the chosen window, at least a minute and the guard, for its topic's delays."""
     reach_ms = round_duration(max(longest_ms, 2 * (window_ms + plan.guard_ms)))
     bare = replace(plan, max_delay_ms=reach_ms, scheme=Native(), intake=False)
     return replace(bare, scheme=_tiered(window_ms, bare), intake=plan.intake)

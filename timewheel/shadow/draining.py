@@ -42,9 +42,7 @@ def former_backlogs(admin: AdminClient, plan: Plan, asking: Asking) -> dict[Hold
 
 
 def former_partitions(admin: AdminClient, plan: Plan, asking: Asking) -> dict[int, list[str]]:
-    """List the existing partitions of these topics, by number, in the order of the timers' route: the longest hold
-    comes first.
-    """
+    """List the existing partitions of these topics, by number, in the order of the route: the longest hold first."""
     names = [name for namespace in Names(plan).namespaces for name in _listed(admin, namespace, asking)]
     # The longest time that a timer is held there.
     span_ms = {

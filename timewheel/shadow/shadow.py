@@ -209,9 +209,7 @@ class Shadow:
         )
 
     def status(self) -> RelayStatus:
-        """Return the status of its relay, with all partitions of the plan's topics, the intake and the journal
-        included.
-        """
+        """Return the status of its relay, with all partitions of the plan's topics, intake and journal included."""
         if (relay := self._relay) is None:
             return RelayStatus(relay_id=self.relay_id, ready=self.ready, partitions=(), unreadable=())
         return replace(relay.status(), relay_id=self.relay_id, ready=self.ready)

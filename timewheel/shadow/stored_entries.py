@@ -84,9 +84,7 @@ _INTO: Mapping[int, Callable[[bytes, bytearray], int]] = {
 
 
 class Original:
-    """An entry in the form of a received message, which `timewheel.client.native.carry` can send on; raises
-    DamagedPayload.
-    """
+    """An entry as a received message, which `timewheel.client.native.carry` can send on; raises DamagedPayload."""
 
     __slots__ = ("_content", "_entry")
 
@@ -130,9 +128,7 @@ def key_of(timer_id: str) -> int:
 
 
 def original_of(timer_id: str, part: str) -> EntryPosition | None:
-    """Return the position of a timer's original, from its id; None: no shadow of this partition of the due topic gives
-    such an id.
-    """
+    """Return the position of a timer's original, from its id; None: no shadow of this partition gives such an id."""
     head, _, entry = timer_id.rpartition(":")
     head, _, ledger = head.rpartition(":")
     is_its = head == part or (len(timer_id) == MAX_TIMER_ID_CHARS and part.endswith(head))

@@ -331,9 +331,7 @@ def _max_after(reads: Mapping[str, _Read], far_ms: int) -> int:
 def _excess(
     plan: Plan, parts: Sequence[PartSurvey], reads: Mapping[str, _Read], limit: int, cure: Plan | None
 ) -> Excess | None:
-    """Return the excess of the worst subscription; None: the broker keeps all remaining gaps, or the plan moves
-    nothing.
-    """
+    """Return the excess of the worst subscription; None: the broker keeps all remaining gaps, or nothing moves."""
     every = [(one.gaps_after, part.topic, one) for part in parts for one in part.subscriptions]
     after, topic, worst = max(every, key=lambda one: one[0], default=(0, "", None))
     if worst is None or after <= limit or not plan.holds_in_relay:

@@ -302,9 +302,7 @@ class _Look:
                     self._leads(part, entry.position, entry.publish_ms)
 
     def _leads(self, part: str, head: EntryPosition, leaves_ms: int) -> None:
-        """Record the first waiting entry of a partition that relays read, with the time when it should leave at the
-        latest.
-        """
+        """Record the first waiting entry of a partition that relays read, with the latest time for it to leave."""
         if (late_ms := self.at_ms - leaves_ms) > STUCK_MS:
             self.stuck.setdefault(part, Stuck(part, head, late_ms))
 

@@ -36,9 +36,7 @@ ENGINE_TIMEOUT_S = 5
 
 
 def engine_address() -> str:
-    """Return the address that testcontainers uses: `$DOCKER_HOST`, else the current Docker context, else the usual
-    socket.
-    """
+    """Return testcontainers' address: `$DOCKER_HOST`, else the current Docker context, else the usual socket."""
     from testcontainers.core.docker_client import get_docker_host  # noqa: PLC0415 - an extra
 
     return get_docker_host() or USUAL_ENGINE

@@ -179,9 +179,7 @@ class LocalCluster:
         return self
 
     def close(self) -> None:
-        """End all nodes and remove their data; no error if the cluster is closed already. In a forked child nothing is
-        done.
-        """
+        """End all nodes and remove their data; no error if the cluster is closed. In a forked child nothing is done."""
         processes, self._processes = self._processes, {}
         folder, self._folder = self._folder, None
         if folder is not None and not processes:

@@ -150,9 +150,7 @@ def read_entry(response: httpx.Response) -> StoredEntry:
 
 
 def _read_properties(headers: httpx.Headers) -> Mapping[str, str]:
-    """Read the properties: all in one header as JSON, or up to 3.x a header for each
-    (broker-facts: reading-a-stored-entry).
-    """
+    """Read the properties: a header of JSON, or up to 3.x one for each (broker-facts: reading-a-stored-entry)."""
     in_one = headers.get(_PROPERTIES_HEADER)
     if in_one is not None:
         found: Mapping[str, str] = json.loads(in_one)

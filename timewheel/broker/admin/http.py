@@ -533,9 +533,7 @@ class AdminHttp:
         return repeated(self._attempt, request)
 
     def get(self, path: str, query: Mapping[str, str] | None = None, *, base: str = API) -> Any:
-        """Return the JSON of a GET; None for an empty answer (a policy that is not set). Raises as `call` and
-        `read_json`.
-        """
+        """Return the JSON of a GET; None for an empty answer (an unset policy). Raises as `call` and `read_json`."""
         return self.read_json(self.call("GET", path, query=query, base=base))
 
     def read_json(self, response: httpx.Response) -> Any:

@@ -255,9 +255,7 @@ class TopicPolicies:
         self._clock = clock
 
     def get(self, topic: str, policy: Policy[T], *, applied: bool = False) -> T | None:
-        """Return the value that is set on the topic, or None; or the value in force, from the topic, its namespace or
-        the broker.
-        """
+        """Return the value that is set on the topic, or None; or that in force, from topic, namespace or broker."""
         path = _path(topic, policy)
         if policy.quota is not None:
             path += "Map"  # both quotas are read at once

@@ -76,9 +76,7 @@ class Topics:
         return int(metadata["partitions"])
 
     def update_partitions(self, topic: str, partitions: int) -> None:
-        """Raise the number of partitions; subscriptions are created on the new partitions too. It cannot be lowered:
-        AdminError with status 422.
-        """
+        """Raise the number of partitions, with their subscriptions. To lower it is an AdminError of status 422."""
         self._http.call("POST", f"{topic_path(topic)}/partitions", body=partitions)
 
     def create_missed_partitions(self, topic: str) -> None:

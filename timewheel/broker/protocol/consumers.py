@@ -178,9 +178,7 @@ class EntryReader(Consumer):
                 pass
 
     def last_position(self) -> EntryPosition:
-        """Return the position of the topic's last entry at this moment; entry -1: its last ledger is empty. Raises as
-        `read`.
-        """
+        """Return the position of the topic's last entry now; entry -1: its last ledger is empty. Raises as `read`."""
         with self._closed_by_errors():
             answer = self._await(self._session.connection.ask_last_position(self._consumer_id))
         assert isinstance(answer, LastPosition), "the connection has seen to that"
@@ -256,9 +254,7 @@ class EntryAcknowledger(Consumer):
                 self._await(unanswered.popleft())
 
     def keep_alive(self) -> None:
-        """Check that the broker still has this consumer, for a caller with nothing to acknowledge; raises as
-        `acknowledge`.
-        """
+        """Check that the broker still has this consumer, with nothing to acknowledge; raises as `acknowledge`."""
         with self._closed_by_errors():
             for event in self._session.events(0):
                 if isinstance(event, ConsumerClosed):

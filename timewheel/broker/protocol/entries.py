@@ -132,9 +132,7 @@ _VALUE = data_tag(2)
 def read_entry(
     frame: bytes, start: int, position: EntryPosition, consumer_id: int, redeliveries: int, *, keep_payload: bool
 ) -> Entry:
-    """Read the entry that begins in a frame behind the command that delivers it; unreadable metadata gives it a
-    `defect`.
-    """
+    """Read the entry that begins behind the command that delivers it; unreadable metadata gives it a `defect`."""
     numbers: dict[int, int] = {}
     datas: dict[int, bytes] = {}
     properties: dict[str, str] = {}

@@ -107,7 +107,6 @@ class Transport(Protocol):
 
     def receive(self, timeout_ms: int) -> bytes:
         """Return received bytes, empty if none came in this time; BrokerLost: the connection was lost."""
-        ...
 
     def close(self) -> None:
         """Close the stream at once."""

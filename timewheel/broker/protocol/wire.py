@@ -98,9 +98,7 @@ def as_signed(number: int) -> int:
 
 
 def text_of(data: bytes) -> str:
-    """Decode a text. Bytes that are not UTF-8, which clients in C++ may write, survive by the handler of
-    `data_field`.
-    """
+    """Decode a text. Bytes that are not UTF-8, which clients in C++ may write, survive by `data_field`'s handler."""
     return data.decode("utf-8", "surrogateescape")
 
 

@@ -395,9 +395,7 @@ class _Look:
         )
 
     def _failed_write(self, topics: Iterable[SeenTopic]) -> str:
-        """Return the plan's latest write that failed, if it was a moment ago: no question for the broker's own health
-        is needed then, which takes 10 s.
-        """
+        """Return the plan's write that failed a moment ago, if any: then the broker's health, 10 s, is not asked."""
         failed_ms, name = max(
             ((part.no_ledger_since_ms or 0, part.name) for topic in topics for part in topic.parts), default=(0, "")
         )

@@ -193,9 +193,7 @@ class Wait(NamedTuple):
 
 
 class Acknowledge(NamedTuple):
-    """Acknowledge messages that are done with for good: by a single receipt cumulatively, or individually if
-    broker-held.
-    """
+    """Acknowledge messages that are done with: by a single receipt cumulatively, or individually if broker-held."""
 
     receipts: tuple[Any, ...]
 

@@ -102,9 +102,7 @@ def sequence_id(position: Position) -> int:
 
 
 def highest_number(last: Position) -> int:
-    """Return the highest sequence id that a hop from a topic can have, by its last position (entry -1: an empty
-    ledger).
-    """
+    """Return the highest sequence id of a hop from a topic, by its last position (entry -1: an empty ledger)."""
     return (last.ledger << 32) + (min(last.entry + 1, _MAX_ENTRY) << 12) - 1
 
 

@@ -42,9 +42,7 @@ OF_SESSION = (SessionFailed, LeaseHeld, AdminError, BinaryProtocolError, pulsar.
 
 @dataclass(slots=True)
 class MoveCounts:
-    """The counters of a partition's mover, as its `MoverStatus` shows them; written by its thread and read by others,
-    without a lock.
-    """
+    """The counters of a partition's mover, as `MoverStatus` shows them; written by its thread, read without a lock."""
 
     moved: int = 0
     deduplicated: int = 0

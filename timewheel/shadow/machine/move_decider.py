@@ -175,9 +175,7 @@ def fence_number(mark: int, now_ms: int) -> int:
 
 
 def moved_from(text: str) -> tuple[EntryPosition, int] | None:
-    """Read the value of ``tw-from``: the original's position and its publish time, UTC milliseconds. None: no shadow
-    writes such a value.
-    """
+    """Read ``tw-from``: the original's position and publish time, UTC milliseconds. None: no shadow writes such."""
     place, _, published = text.partition(" ")
     position, published_ms = position_in(place), whole_number(published)
     return None if position is None or published_ms is None else (position, published_ms)

@@ -41,9 +41,7 @@ class Nudges:
         self._moved += 1
 
     def wanted(self, now_ms: int) -> int | None:
-        """Return the due time of a nudge to publish now, UTC milliseconds; None: none is needed. The nudge counts as
-        published.
-        """
+        """Return the due time of a nudge to publish now, UTC milliseconds, and count it; None: none is needed."""
         if self._latest_ms <= now_ms:
             self._enough = FIRST_NUDGE
         if self._moved < self._enough:

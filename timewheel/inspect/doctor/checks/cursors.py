@@ -218,9 +218,7 @@ def _command(seen: Seen, topic: SeenTopic, found: DelayedDelivery) -> str:
 
 
 def _merged_buckets(seen: Seen) -> int:
-    """Return the number of buckets above which the tracker merges them; 0: it never does (broker-facts:
-    merged-buckets).
-    """
+    """Return the number of buckets above which the tracker merges them; 0: never (broker-facts: merged-buckets)."""
     kind = (seen.settings or {}).get("delayedDeliveryTrackerFactoryClassName", "").rpartition(".")[2]
     return max(number(seen.settings, MAX_BUCKETS, -1), 0) if kind == IN_BUCKETS else 0
 
