@@ -90,18 +90,13 @@ class Topics:
         force it under a living producer: its next send would succeed into a new topic without subscriptions
         (broker-facts: removing-a-topic).
         """
-        return self._remove(topic, "/partitions", force=force)
+        query = {"force": "true"} if force else None
+        return self.partitions(topic) is not None and self._http.remove(f"{topic_path(topic)}/partitions", query)
 
     def delete_unpartitioned(self, topic: str, *, force: bool = False) -> bool:
         """Delete a topic without partitions; see `delete`."""
-        return self._remove(topic, "", force=force)
-
-    def _remove(self, topic: str, what: str, *, force: bool) -> bool:
-        try:
-            path = _existing(self._http, topic)
-        except AdminMissing:
-            return False
-        return self._http.remove(path + what, {"force": "true"} if force else None)
+        query = {"force": "true"} if force else None
+        return self.partitions(topic) is not None and self._http.remove(topic_path(topic), query)
 
     def list_partitioned(self, namespace: str) -> tuple[str, ...]:
         """List the namespace's partitioned topics, without suffixes."""
