@@ -117,6 +117,10 @@ plain clients}); silent {longest silence ms} ms, a send {longest send ms} ms
 a shadow on a cluster
 chaos/test_cluster.py: The same under a shadow
 {sum faults} faults, {sum timers} timers: lost {lost}, copies handled {copies handled}, {latest ms} ms late
+topics transferred by the extensible load manager
+broker/test_moved_topics.py: Topics transferred by the extensible load manager; three replicas
+of {timers of each} timers handled twice a move {handled twice a move}, by plain clients {by plain clients}, with an \
+inbox {with an inbox}; in {moves} moves at the same moment {at the same moment}
 ## Odd messages
 odd messages: .*
 chaos/test_odd_messages.py: Hostile messages keep no good one back; six kinds of topic

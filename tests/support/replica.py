@@ -17,6 +17,7 @@ from typing import Literal, NamedTuple
 import pulsar
 
 from timewheel.consumers import DelayedConsumer, DelayedMessage
+from timewheel.consumers.inbox import SqliteInbox
 from timewheel.consumers.source import Partition
 from timewheel.core import Plan
 
@@ -37,6 +38,8 @@ def break_holds(rules: HoldRules) -> None:
 
 SUBSCRIPTION = "billing"
 WORKERS = 4
+Kind = Literal["held", "keeping", "inbox"]
+"""With the SDK: as it is; the control, which keeps what it holds when its connection is lost; with an inbox."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +51,7 @@ class Replica:
     folder: str
     plan: str
     plain_topic: str = ""  # handled by a plain client beside the plan's due topic; empty: none
-    keeps: bool = False  # the control: the replica keeps what it holds when its connection is lost
+    kind: Kind = "held"
 
     def command(self) -> list[str]:
         """Return the command line that runs it."""
@@ -103,21 +106,22 @@ def _print(line: str) -> None:
 
 def main() -> None:
     job = Replica(**json.loads(sys.argv[1]))
-    if job.keeps:
+    if job.kind == "keeping":
         break_holds("held timers are not let go")
     stop = threading.Event()
     client = pulsar.Client(job.service_url, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error))
     plain = threading.Thread(target=_handle_plain, args=(client, job, stop))
     if job.plain_topic:
         plain.start()
-    notes = _Notes(job, "keeping" if job.keeps else "held")
+    notes = _Notes(job, job.kind)
+    inbox = SqliteInbox(Path(job.folder) / "inbox") if job.kind == "inbox" else None
 
     def handle(message: DelayedMessage) -> None:
         assert message.timer_id is not None
         assert message.due_at is not None
         notes.add(message.timer_id, round(message.due_at.timestamp() * 1_000))
 
-    with DelayedConsumer(client, Plan.load(job.plan), SUBSCRIPTION, relay=False) as consumer:
+    with DelayedConsumer(client, Plan.load(job.plan), SUBSCRIPTION, relay=False, inbox=inbox) as consumer:
         _print("ready")
         consumer.run(handle, workers=WORKERS)
         counts = consumer.counts
