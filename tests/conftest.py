@@ -60,6 +60,7 @@ LANES = {
         (
             "tests/broker/test_local_cluster.py",
             "tests/broker/test_moved_topics.py",
+            "tests/broker/test_proxy.py",
             "tests/broker/test_relay_outage.py",
             "tests/broker/test_shadow_on_cluster.py",
             "tests/chaos/test_cluster.py",
@@ -94,7 +95,6 @@ LANES = {
         (
             "tests/broker/test_connection.py",
             "tests/broker/test_least_rights.py",
-            "tests/broker/test_proxy.py",
             "tests/broker/test_roles.py",
         ),
         "secured",

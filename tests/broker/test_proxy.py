@@ -1,8 +1,9 @@
-"""A Pulsar proxy with TLS and tokens before a broker without TLS: all works, and goes on when the broker was killed."""
+"""A Pulsar proxy with TLS and tokens before two brokers without TLS: all works, and goes on when one was killed."""
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import timedelta
@@ -16,33 +17,42 @@ from tests.broker.due_topic import Handled, now_ms, running
 from tests.broker.relay_service import RelayProcess
 from tests.broker.relay_stage import BUSINESS, plan_of
 from tests.broker.shadow_stage import PlainConsumer, shadow_plan
+from tests.support.certificates import make_authority, make_identity
 from tests.support.command_line import timewheel, well
 from tests.support.pulsar_proxy import ROLE, pulsar_proxy
-from tests.support.secured import Secured
-from tests.support.tokens import token_for
+from tests.support.tokens import SECURED_SETTINGS, token_for
 from timewheel.broker.admin import AdminClient
 from timewheel.cli.connecting import Access
 from timewheel.consumers import DelayedConsumer
 from timewheel.core.connection_file import load_connection
+from timewheel.core.names import partition_topic
 from timewheel.core.planfile import save_plan
 from timewheel.producers import DelayedProducer
-from timewheel.testing import eventually
-from timewheel.testing.plugin import skipped_or_failed
+from timewheel.testing import LocalCluster, eventually
+from timewheel.testing.plugin import MakeLocalCluster, skipped_or_failed
 
 DELAYS_S = (1, 3, 6)  # delayed by the broker, held once, held twice
 SHADOWED_AFTER_S = 8  # a plain message is due by so much later, so that the shadow moves it, on a busy machine too
+SESSION_TIMEOUT_S = 10.0
 WITHIN_S = 120  # on a busy machine; 6 to 15 s otherwise
 
 
 @pytest.fixture
-def connection(secured: Secured, tmp_path: Path) -> Iterator[Path]:
+def cluster(make_local_cluster: MakeLocalCluster) -> LocalCluster:
+    return make_local_cluster(brokers=2, bookies=1, session_timeout_s=SESSION_TIMEOUT_S, config=SECURED_SETTINGS)
+
+
+@pytest.fixture
+def connection(cluster: LocalCluster, tmp_path: Path) -> Iterator[Path]:
     """The file of a connection through a proxy, as the administrator of a tenant, which the proxy's role is, too."""
-    with AdminClient(secured.broker.admin_url, token=token_for("admin")) as root:
+    with AdminClient(cluster.admin_url, token=token_for("admin")) as root:
         root.tenants.create("proxied", admin_roles=["ops", ROLE])
-    behind = {"brokerServiceURL": secured.broker.service_url, "brokerWebServiceURL": secured.broker.admin_url}
-    with skipped_or_failed(), pulsar_proxy(tmp_path, secured.certificate_of("proxy-host"), behind) as proxy:
+    (metadata,) = re.findall("^metadataStoreUrl=(.*)", (cluster.folder / "broker-1.conf").read_text(), re.MULTILINE)
+    behind = {"metadataStoreUrl": metadata, "configurationMetadataStoreUrl": metadata}
+    authority = make_authority(tmp_path)
+    with skipped_or_failed(), pulsar_proxy(tmp_path, make_identity(tmp_path, authority, "proxy"), behind) as proxy:
         urls = {"service_url": proxy.service_url, "admin_url": proxy.admin_url}
-        known = {**urls, "tls_trust_certs_file_path": secured.ca_path, "token": token_for("ops")}
+        known = {**urls, "tls_trust_certs_file_path": authority.certificate_path, "token": token_for("ops")}
         file = tmp_path / "connection.toml"
         file.touch(mode=0o600)
         file.write_text(tomli_w.dumps({"connection": known}))
@@ -70,8 +80,8 @@ class Traffic:
 
 @pytest.mark.short
 @pytest.mark.timeout(600)
-def test_all_work_through_a_proxy_and_go_on_when_its_broker_was_killed(
-    secured: Secured, connection: Path, tmp_path: Path
+def test_all_work_through_a_proxy_and_go_on_when_a_broker_behind_it_was_killed(
+    cluster: LocalCluster, connection: Path, tmp_path: Path
 ) -> None:
     plan_file, shadow_file = tmp_path / "timers.toml", tmp_path / "plan.toml"
     plan = replace(plan_of(), due_topic="persistent://proxied/n/timers")
@@ -87,7 +97,7 @@ def test_all_work_through_a_proxy_and_go_on_when_its_broker_was_killed(
     command("shadow", "start", shadow_file)
     access, handled = Access(load_connection(connection), ()), Handled()
     with (
-        RelayProcess(secured.broker, shadowed, tmp_path, connection=connection, kind="shadow") as shadow,
+        RelayProcess(cluster, shadowed, tmp_path, connection=connection, kind="shadow") as shadow,
         access.client(plan.due_topic) as client,
         DelayedProducer(client, plan) as producer,
         running(DelayedConsumer(client, plan, BUSINESS), handled),
@@ -102,8 +112,12 @@ def test_all_work_through_a_proxy_and_go_on_when_its_broker_was_killed(
 
         traffic.send()
         eventually(lambda: moved() > 0, WITHIN_S)
-        secured.broker.kill()
-        secured.broker.start()
+        owner = cluster.owner(partition_topic(plan.due_topic, 0))
+        assert owner is not None
+        cluster.kill(owner)
+        traffic.send()
+        cluster.start(owner)
+        eventually(traffic.is_handled, WITHIN_S)
         before = moved()
         traffic.send()
         eventually(lambda: moved() > before, WITHIN_S)
