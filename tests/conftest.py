@@ -58,6 +58,7 @@ LANES = {
     "tests/docs/test_handle_once.py": INBOX,
     **dict.fromkeys(
         (
+            "tests/broker/test_cluster_commands.py",
             "tests/broker/test_local_cluster.py",
             "tests/broker/test_moved_topics.py",
             "tests/broker/test_proxy.py",
