@@ -24,6 +24,7 @@ from tests.support.chaos_verdict import (
     first_calls,
     judge,
     keeps_every_promise,
+    repeats,
     repeats_after_kills,
     silences,
 )
@@ -154,8 +155,19 @@ def test_a_fault_costs_what_comes_until_the_next_one() -> None:
 
     first, second = costs({}, events, faults)
     assert (first.silence_ms, first.late_until_ms, first.late_max_ms) == (7_000, 8_000, 7_000)
-    assert (first.twice, first.at_the_same_moment) == (1, 1)
+    assert (first.twice, first.entries, first.at_the_same_moment) == (1, 1, 1)
     assert (second.silence_ms, second.late_until_ms, second.twice) == (500, 0, 0)
+
+
+def test_a_copy_is_told_from_an_acknowledgement_that_was_forgotten() -> None:
+    first, again = handled(FIRST, 1_000), handled(SECOND, 9_000)
+    copy = again._replace(position=AT._replace(entry=2))
+
+    def causes(*events: Event, sends: int = 1) -> list[str]:
+        return [one.cause for one in repeats({"a": Sent(due_ms=0, sends=sends)}, events)]
+
+    assert (causes(first), causes(first, again, sends=2)) == ([], ["entry"])
+    assert (causes(first, copy), causes(first, copy, sends=2)) == (["hop"], ["sender"])
 
 
 def test_a_reload_excuses_a_few_copies_that_the_broker_made_and_none_that_a_relay_made() -> None:

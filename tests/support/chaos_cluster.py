@@ -17,16 +17,16 @@ from tests.support.chaos_conductor import Disturbance, NotInTime
 from tests.support.chaos_ledger import Event, Failed, Handled, now_ms
 from tests.support.chaos_load import Sent, Traffic
 from tests.support.chaos_stage import SHOWN, Stage
-from tests.support.chaos_verdict import Cost, Verdict, costs, first_calls, judge
+from tests.support.chaos_verdict import Cost, Verdict, costs, first_calls, judge, repeats
+from tests.support.chaos_worker import PLAIN
 from timewheel.broker.admin import AdminClient
 from timewheel.core.names import namespace_of
-from timewheel.core.plan import Calendar, Native
+from timewheel.core.plan import Calendar
 from timewheel.inspect.doctor.reading import unread_of
 from timewheel.testing import LocalCluster, eventually
 from timewheel.testing.admin_calls import is_ready, unload_all_namespaces
 
 RELAYS, REPLICAS = 2, 3
-PLAIN = "plain"  # the plan of this name is read by plain clients. It counts for nothing but what they handle twice.
 CANCELLED = 0.1
 ON_TIME_MS = 1_000
 READY_TIMEOUT_S = 180.0
@@ -147,7 +147,7 @@ class ClusterPlay:
         self._stages, self._cluster = dict(stages), faults.cluster
         self.on = next(iter(stages.values()))
         files = {name: str(stage.plan_file) for name, stage in stages.items()}
-        relayed = tuple(files[name] for name, on in stages.items() if not isinstance(on.plan.scheme, Calendar | Native))
+        relayed = tuple(files[name] for name, on in stages.items() if not isinstance(on.plan.scheme, Calendar))
         urls = list(self._cluster.admin_urls.values())
         self._relays = [
             self.on.service(f"relay-{number}", admin_url=urls[number % len(urls)], plans=relayed)
@@ -155,7 +155,7 @@ class ClusterPlay:
         ]
         served: dict[str, Any] = {
             "plans": tuple(files.values()),
-            "plain": tuple(files[name] for name in files if name == PLAIN),
+            "plain": relayed,  # a plain client does not follow a calendar
             "inbox": tuple(files[name] for name in inbox),
             "fails": 5,
             **job,
@@ -184,8 +184,7 @@ class ClusterPlay:
         self.conductor = self.on.conductor(
             list(self._loads.values()), steady=[*self._relays, *self._replicas], disturbances=faults.by_name()
         )
-        self._ours = {name: load for name, load in self._loads.items() if name != PLAIN}
-        self._places = {f"{name}-{part}" for name in self._ours for part in range(stages[name].plan.partitions)}
+        self._places = {f"{name}-{part}" for name, on in stages.items() for part in range(on.plan.partitions)}
         self._stuck: set[str] = set()
         self.unloaded = 0
         self._await_on_time(READY_TIMEOUT_S, "all partitions on time")
@@ -196,7 +195,7 @@ class ClusterPlay:
         handled = self.conductor.handled
         kept_back = {name for cancels in self._cancels.values() for name in cancels.meant - handled}
         return {
-            name: one for load in self._ours.values() for name, one in list(load.sent.items()) if name not in kept_back
+            name: one for load in self._loads.values() for name, one in list(load.sent.items()) if name not in kept_back
         }
 
     @property
@@ -218,8 +217,8 @@ class ClusterPlay:
             cancels.stop()
         with suppress(NotInTime):
             self.conductor.calm(lambda: not self._missing(), self._rest_s() + DRAIN_TIMEOUT_S, "all timers handled")
-        if self._missing():
-            self._unload_unread()
+        while self._missing() and self._unload_unread():  # a slot of a wheel has no reader between two visits
+            pass
         self._stuck = self._missing()
         if self._stuck:
             self.on.say(f"{len(self._stuck)} timers are stuck; first: {self._whereabouts()}")
@@ -233,17 +232,28 @@ class ClusterPlay:
         return judge(self.sent, self._calls(), stuck=self._stuck)
 
     def costs(self, *, plain: bool = False) -> Iterator[Cost]:
-        """Yield the cost of each fault, to our plans or to plain clients."""
-        sent = dict(self._loads[PLAIN].sent) if plain else self.sent
-        return costs(sent, self._calls(plain=plain), self.conductor.faults)
+        """Yield the cost of each fault, to our consumers or to plain clients."""
+        return costs(self.sent, self._calls(plain=plain), self.conductor.faults)
+
+    def repeats(self, *, plain: bool = False) -> Counter[tuple[str, str]]:
+        """Count by plan and cause what our consumers, or plain clients on the same topics, handled again."""
+        again = repeats(self.sent, self._calls(plain=plain))
+        return Counter((one.timer_id.rpartition("-")[0], one.cause) for one in again)
 
     def _calls(self, *, plain: bool = False) -> list[Event]:
         calls = [event for event in self.conductor.events if isinstance(event, Handled | Failed)]
-        return [event for event in calls if event.timer_id.startswith(f"{PLAIN}-") == plain]
+        prefix = f"{PLAIN}-"
+        if plain:
+            return [
+                event._replace(timer_id=event.timer_id.removeprefix(prefix))
+                for event in calls
+                if event.timer_id.startswith(prefix)
+            ]
+        return [event for event in calls if not event.timer_id.startswith(prefix)]
 
     def _await_on_time(self, timeout_s: float, message: str) -> None:
         begun_ms, begun = now_ms(), len(self.conductor.events)
-        sent = ChainMap(*(load.sent for load in self._ours.values()))  # it grows, and is too long to copy each time
+        sent = ChainMap(*(load.sent for load in self._loads.values()))  # it grows, and is too long to copy each time
 
         def is_on_time() -> bool:
             recent = first_calls(sent, self.conductor.events[begun:])
@@ -253,8 +263,9 @@ class ClusterPlay:
 
         self.conductor.calm(is_on_time, timeout_s, message)
 
-    def _unload_unread(self) -> None:
+    def _unload_unread(self) -> bool:
         """Unload what the broker reads no more, as the doctor advises (broker-facts: reads-that-stop)."""
+        before = self.unloaded
         with AdminClient(self._cluster.admin_url) as admin:
             for due in {stage.plan.due_topic for stage in self._stages.values()}:
                 for name in admin.topics.list(namespace_of(due)):
@@ -266,6 +277,7 @@ class ClusterPlay:
                         self.unloaded += 1
         with suppress(NotInTime):
             self.conductor.calm(lambda: not self._missing(), DRAIN_TIMEOUT_S, "what was read no more handled")
+        return self.unloaded > before
 
     def _missing(self) -> set[str]:
         return {name for name, one in self.sent.items() if one.confirmed} - self.conductor.handled

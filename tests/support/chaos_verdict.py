@@ -7,7 +7,7 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from tests.support.chaos_audit import NOT_COUNTED, Copies
 from tests.support.chaos_ledger import Acknowledged, Beat, Event, Failed, Handled, now_ms
@@ -161,6 +161,35 @@ def _by_timer(handled: Iterable[Handled]) -> Mapping[str, list[Handled]]:
     return found
 
 
+Cause = Literal["entry", "sender", "hop"]
+
+
+class Repeat(NamedTuple):
+    """A timer that was handled again.
+
+    Attributes:
+        at_ms: Time of the second handling.
+        cause: ``"entry"``: the same entry came again, so its acknowledgement was not stored. Or another copy did, which
+            the ``"sender"`` made, as it does after an unknown outcome, or a ``"hop"``.
+        at_the_same_moment: Two processes handled it within `SAME_MOMENT_MS`.
+    """
+
+    timer_id: str
+    at_ms: int
+    cause: Cause
+    at_the_same_moment: bool
+
+
+def repeats(sent: Mapping[str, Sent], events: Iterable[Event]) -> Iterator[Repeat]:
+    """Yield the timers that were handled again, by any process."""
+    for timer_id, times in _by_timer(event for event in events if isinstance(event, Handled)).items():
+        if len(times) > 1:
+            is_sent_again = timer_id in sent and sent[timer_id].sends > 1
+            copied: Cause = "sender" if is_sent_again else "hop"
+            cause: Cause = "entry" if times[0].position == times[1].position else copied
+            yield Repeat(timer_id, times[1].at_ms, cause, _is_at_the_same_moment(times))
+
+
 def _is_at_the_same_moment(times: Iterable[Handled]) -> bool:
     return any(one.pid != other.pid and other.at_ms - one.at_ms < SAME_MOMENT_MS for one, other in pairwise(times))
 
@@ -226,6 +255,7 @@ class Cost:
         late_until_ms: How long after the begin a timer came for the first time later than `LATE_MS`; 0: none did.
         late_max_ms: The longest lateness.
         twice: Timers that were handled again, by any process.
+        entries: Those among them that came again as the same entry.
         at_the_same_moment: Those among them that two processes handled within `SAME_MOMENT_MS`.
     """
 
@@ -234,6 +264,7 @@ class Cost:
     late_until_ms: int
     late_max_ms: int
     twice: int
+    entries: int
     at_the_same_moment: int
 
     def __str__(self) -> str:
@@ -241,7 +272,7 @@ class Cost:
         return (
             f"{fault.name} ({(fault.end_ms - fault.begin_ms) / 1000:.1f} s): silent {self.silence_ms / 1000:.1f} s, "
             f"late until {self.late_until_ms / 1000:.1f} s, by {self.late_max_ms / 1000:.1f} s at most; twice in all "
-            f"{self.twice}, at the same moment {self.at_the_same_moment}"
+            f"{self.twice} ({self.entries} of the same entry), at the same moment {self.at_the_same_moment}"
         )
 
 
@@ -249,23 +280,20 @@ def costs(sent: Mapping[str, Sent], events: Sequence[Event], faults: Sequence[Fa
     """Yield the cost of each fault; a call counts for the last fault that began before it."""
     first = first_calls(sent, events)
     quiet = list(silences(first))
-    again = [
-        (times[1].at_ms, _is_at_the_same_moment(times))
-        for times in _by_timer(event for event in events if isinstance(event, Handled)).values()
-        if len(times) > 1
-    ]
+    again = list(repeats(sent, events))
     ends_ms = [*(fault.begin_ms for fault in faults[1:]), math.inf]
     for fault, end_ms in zip(faults, ends_ms, strict=True):
         begin_ms = fault.begin_ms
         late = [call for call in first if begin_ms <= call.at_ms < end_ms and call.late_ms > LATE_MS]
-        twice = [at_once for at_ms, at_once in again if begin_ms <= at_ms < end_ms]
+        twice = [one for one in again if begin_ms <= one.at_ms < end_ms]
         yield Cost(
             fault=fault,
             silence_ms=max((one.length_ms for one in quiet if begin_ms <= one.end_ms < end_ms), default=0),
             late_until_ms=max((call.at_ms - begin_ms for call in late), default=0),
             late_max_ms=max((call.late_ms for call in late), default=0),
             twice=len(twice),
-            at_the_same_moment=sum(twice),
+            entries=sum(one.cause == "entry" for one in twice),
+            at_the_same_moment=sum(one.at_the_same_moment for one in twice),
         )
 
 

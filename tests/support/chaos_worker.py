@@ -54,6 +54,8 @@ TRACE_VARIABLE = "TIMEWHEEL_CHAOS_TRACE"
 
 LOOK_MS = 1_000  # interval of looks for a relay that can list topics; days are seconds here
 
+PLAIN = "plain"  # the subscription of plain clients
+
 BACKOFF = dt.timedelta(seconds=3)
 Handler = Callable[[DelayedMessage], None]
 
@@ -101,7 +103,8 @@ class Job:
     fails: int = 0
     # the plan files whose timers a consumer claims in an inbox, a file beside the plan for all processes
     inbox: tuple[str, ...] = ()
-    # the plan files whose due topics are read by plain clients, as a measure of what is handled twice
+    # the plan files whose due topics plain clients read beside, as a measure of what is handled twice; in the ledger
+    # their timers' ids begin with `PLAIN`
     plain: tuple[str, ...] = ()
     producer_rules: ProducerRules = "right"  # the rules by which a consumer's producers outlive an outage
     hold_rules: HoldRules = "right"  # the rules by which a consumer keeps timers when their topic moves
@@ -207,22 +210,23 @@ def _consumer(job: Job, client: Any, path: str, burning: _Burning, ledger: Ledge
     return made, handle
 
 
-def _read_plainly(job: Job, client: Any, path: str, ledger: Ledger, ended: threading.Event) -> None:
+def _read_plainly(client: Any, path: str, ledger: Ledger, ended: threading.Event) -> None:
     topic = Plan.load(path).due_topic
-    consumer = client.subscribe(topic, job.subscription, consumer_type=pulsar.ConsumerType.Shared)
+    consumer = client.subscribe(topic, PLAIN, consumer_type=pulsar.ConsumerType.Shared)
     while not ended.is_set():
         with suppress(pulsar.PulsarException):
             message = consumer.receive(200)
             timer, position = Envelope.read(message.properties()), Position.of(message.message_id())
             assert timer is not None
-            ledger.record(Handled, timer.timer_id, timer.generation, position, 0, timer.due_ms, message.topic_name())
+            timer_id, topic = f"{PLAIN}-{timer.timer_id}", message.topic_name()
+            ledger.record(Handled, timer_id, timer.generation, position, timer.hops, timer.due_ms, topic)
             consumer.acknowledge(message)
 
 
 def _consume(job: Job, client: Any, burning: _Burning, ledger: Ledger) -> None:
     ended = threading.Event()
     with ExitStack() as stack:
-        made = [_consumer(job, client, path, burning, ledger) for path in job.plans if path not in job.plain]
+        made = [_consumer(job, client, path, burning, ledger) for path in job.plans]
         consumers = [stack.enter_context(consumer) for consumer, _ in made]
 
         def stop(*_: object) -> None:
@@ -240,7 +244,7 @@ def _consume(job: Job, client: Any, burning: _Burning, ledger: Ledger) -> None:
         ledger.record(Ready)
         beside = [threading.Thread(target=_beat, args=(client, consumers[0].plan, ledger, ended), daemon=True)]
         beside += [
-            threading.Thread(target=_read_plainly, args=(job, client, path, ledger, ended), daemon=True)
+            threading.Thread(target=_read_plainly, args=(client, path, ledger, ended), daemon=True)
             for path in job.plain
         ]
         for thread in beside:
