@@ -295,7 +295,7 @@ def test_a_broker_that_does_not_delay_as_the_plan_needs(
 
 
 def test_a_strangers_subscription_matters_on_our_own_topics_only() -> None:
-    there = {0: frozenset({"billing", "audit", "debug"}), 1: frozenset({"debug"})}
+    there = {0: frozenset({"billing", "audit", "debug"}), 1: frozenset({"debug", "timewheel-look-0a"})}
     assert foreign_subscriptions(SPEC, there) == ()
     (finding,) = foreign_subscriptions(replace(SPEC, role="tier"), there)
     assert finding.level == "warning"

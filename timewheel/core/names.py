@@ -37,6 +37,7 @@ mover."""
 MOVER_PREFIX = "tw|move|"
 """Prefix of the name of the producer that moves into a partition of the journal. Only one producer at a time can have
 the name."""
+LOOK_PREFIX = "timewheel-look-"  # prefix of the subscriptions of readers, which end with their connection
 STATE_PROPERTY = "timewheel-shadow"  # property of the journal: the desired state of its shadow, as `<state> <since>`
 PROVISIONED_PROPERTY = "timewheel-provisioned"
 """Property of a due topic: everything that was created for it, as JSON with ``subscriptions`` and ``namespaces``."""

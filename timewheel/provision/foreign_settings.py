@@ -12,7 +12,7 @@ from timewheel.broker.admin.stats import TopicStats
 from timewheel.core.durations import SECOND_MS, format_duration, spelled
 from timewheel.core.early_delivery import DEFAULT_MAX_HELD, HELD_SHARE
 from timewheel.core.escapes import pulsar_admin, timewheel_command
-from timewheel.core.names import CANCELLATIONS_SUBSCRIPTION
+from timewheel.core.names import CANCELLATIONS_SUBSCRIPTION, LOOK_PREFIX
 from timewheel.core.plurals import counted
 from timewheel.core.topology import TopicSpec
 from timewheel.provision.shadow_commands import shadow_commands
@@ -164,10 +164,9 @@ def foreign_subscriptions(spec: TopicSpec, subscriptions: Mapping[int, frozenset
         return ()
     known = set(spec.subscriptions)
     everyone = {name for names in subscriptions.values() for name in names}
-    # Readers of the log of cancellations use subscription names that the client makes up.
-    readers = {
-        name for name in everyone if spec.role == "cancellations" and name.startswith(f"{CANCELLATIONS_SUBSCRIPTION}-")
-    }
+    # Names of readers: of commands at work, and of the log of cancellations, where the client makes them up.
+    own = (LOOK_PREFIX, f"{CANCELLATIONS_SUBSCRIPTION}-") if spec.role == "cancellations" else LOOK_PREFIX
+    readers = {name for name in everyone if name.startswith(own)}
     strangers = sorted(everyone - known - readers)
     return tuple(
         Finding(

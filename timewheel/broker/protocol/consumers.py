@@ -14,6 +14,7 @@ from timewheel.broker.protocol.entries import Entry
 from timewheel.broker.protocol.errors import BinaryProtocolError, ConsumerLost, ProtocolViolation, TooManyRequests
 from timewheel.broker.protocol.session import Session
 from timewheel.client.positions import EntryPosition
+from timewheel.core.names import LOOK_PREFIX
 from timewheel.core.rng import Random, system_random
 
 DEFAULT_PERMITS = 2_000  # messages that the broker may have sent and the caller has not taken yet
@@ -112,7 +113,7 @@ class EntryReader(Consumer):
         self._taken = 0
         self._acknowledged = after
         self._before_first: EntryPosition | None = after
-        name = f"timewheel-look-{int((rng or system_random()).random() * (1 << 48)):012x}"
+        name = f"{LOOK_PREFIX}{int((rng or system_random()).random() * (1 << 48)):012x}"
         session = dialer.reach(topic, keep_payload=keep_payload)
         super().__init__(session, topic, name, SubscriptionType.EXCLUSIVE, name=name, start=after)
         session.connection.grant(self._consumer_id, permits)
