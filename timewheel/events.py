@@ -277,8 +277,8 @@ class EnvelopeUnreadable(Alarm):
 
 @_event("error", "Upgrade relays, then consumers, then producers; then `timewheel parked replay PLAN --all`.")
 class TimerTooNew(Alarm):
-    """A later version of timewheel, or a stranger, wrote a timer; the consumer gave it back. After ten times it is
-    parked, or handed out as unreadable if the plan has no topic for that.
+    """A later version of timewheel, or a stranger, wrote a timer; the consumer gave it back. After ten times, or
+    if there are many, it is parked, or handed out as unreadable if the plan has no topic for that.
     """
 
     topic: str
@@ -288,7 +288,7 @@ class TimerTooNew(Alarm):
 # Handlers, except their failures: code around a handler, the inbox, and parked timers
 @_event("warning", "Repair the object and method in the event.")
 class MiddlewareFailed(Event):
-    """A middleware raised after the timer's outcome was decided."""
+    """A middleware raised in `after` or `failed`, after the timer's outcome was decided."""
 
     middleware: str
     method: str
@@ -369,7 +369,9 @@ class RelayProcessEnded(Event):
 
 @_event("error", "Renew the token in its file: the client reads it again. A token given as text needs a restart.")
 class TokenExpired(Event):
-    """The client's token has expired by this machine's clock. Brokers drop it silently. Once per token."""
+    """The client's token has expired by this machine's clock. Brokers drop it silently; the client
+    tries for ever. Once per token.
+    """
 
     source: str
     expired_at_ms: int
@@ -473,7 +475,9 @@ class RelayWaitsForLease(Event):
 
 @_event("info", "Nothing while relays come and go. Else those timers are gone: find who skipped them.")
 class RelayPositionJumped(Event):
-    """A relay met a gap in a holding topic's positions: another relay moved timers, or messages were skipped."""
+    """A relay met a gap in a holding topic's positions: another relay did what lies between, or the subscription
+    was skipped, cleared or moved.
+    """
 
     topic: str
     reason: str
@@ -517,7 +521,7 @@ class RelayBatchSplit(Event):
 @_event("error", "Withdraw `produce` on the destination from roles that you do not trust.")
 class RelayNumbersUsedUp(Alarm):
     """A foreign producer has used the relay's name with an impossible number, or has held it for three minutes. The
-    relay sends under a random name; after a crash some timers are stored twice.
+    relay sends under a random name, and nothing is lost; after a crash some timers are stored twice.
     """
 
     topic: str
@@ -551,7 +555,9 @@ class RelayFormerTopicUnreadable(Event):
 
 @_event("info", "Nothing. `/readyz` is 503 until all work.")
 class RelayPlansChanged(Event):
-    """Plan files have changed: relays of added plans begin, of removed plans end, of changed plans both."""
+    """Plan files have changed: relays of added plans begin, of removed plans drain and end, of changed plans
+    both.
+    """
 
     added: str
     removed: str
@@ -630,7 +636,7 @@ class ShadowInspectionFails(Event):
 
 @_event("warning", "Write the number into the plan, and run `timewheel topics ensure PLAN --grow`.")
 class ShadowMissesPartitions(Event):
-    """The due topic has more partitions than its plan: the others gather gaps."""
+    """The due topic has more partitions than its plan: from those nothing is moved, and they gather gaps."""
 
     due_topic: str
     has: int

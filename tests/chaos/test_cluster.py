@@ -305,7 +305,5 @@ def test_a_cluster_whose_nodes_fail_loses_and_holds_back_nothing(
     assert ours.total() <= plainly.total() + more
     assert ours["entry"] <= plainly["entry"] + more
     for cost, plain in beside:
-        if cost.fault.name == "kill":
-            assert cost.silence_ms <= silence_ms, cost
-        elif cost.fault.name.startswith("kill"):  # the broker that is back may have bundles, and not serve them yet
-            assert cost.silence_ms <= max(silence_ms, plain.silence_ms + BEYOND_SESSION_MS + BAND_MS), cost
+        if cost.fault.name.startswith("kill"):  # plain clients show a busy machine, and a broker that is back too soon
+            assert cost.silence_ms <= max(silence_ms, plain.silence_ms + BEYOND_SESSION_MS), cost

@@ -421,6 +421,15 @@ def test_so_many_looks_in_a_row_without_an_answer_are_no_entry_s_trouble() -> No
         inspect()
 
 
+def test_an_owner_that_gives_no_answer_to_one_look_does_not_end_them_all() -> None:
+    source, inspect = looking()
+    source.next = [OwnerUnreachable("READ", "timed out", sent=True), FOUND]
+    with pytest.raises(AdminError, match="the entry cannot be read: timed out") as caught:
+        inspect()
+    assert not isinstance(caught.value, OwnerUnreachable)
+    assert inspect() is FOUND
+
+
 @pytest.mark.parametrize("answer", [FOUND, AdminMissing(404, "READ", "none"), AdminError(200, "READ", "does not open")])
 def test_any_answer_shows_that_the_broker_is_there(answer: Any) -> None:
     source, inspect = looking()

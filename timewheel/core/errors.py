@@ -333,7 +333,7 @@ class AdminUnreachable(AdminError, ConnectionError):
 
 
 OWNER_DIED = (
-    "if this broker has died, try again when its session has timed out (30 s by default) and another has its topics"
+    "if that broker has died, try again when its session has timed out (30 s by default) and another has its topics"
 )
 """Remedy if the broker that another one has named does not answer."""
 

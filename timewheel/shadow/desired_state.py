@@ -1,4 +1,4 @@
-"""Stores the desired state and the progress of a shadow beside its journal, where each process sees them in seconds."""
+"""The desired state and the progress of a shadow, stored beside its journal: each process sees them in seconds."""
 
 from __future__ import annotations
 

@@ -279,6 +279,7 @@ class Shadow:
             self._heartbeat_ms = self._clock.monotonic_ms()
             view = self._inspector.inspect()
             noted = {mover.partition: at_ms for mover in self._movers if (at_ms := mover.caught_up_ms) is not None}
+            self._heartbeat_ms = self._clock.monotonic_ms()
             self._inspector.note(noted)
             if drains(view.desired.state) is not self._drains:
                 self._turn(view.desired)

@@ -18,7 +18,7 @@ from timewheel.broker.admin.stats import (
     stats_query,
 )
 from timewheel.client.positions import EntryPosition
-from timewheel.core.errors import AdminError, AdminMissing, AdminUnreachable
+from timewheel.core.errors import AdminError, AdminMissing, AdminUnreachable, OwnerUnreachable
 
 _START = {
     "earliest": {"ledgerId": -1, "entryId": -1, "partitionIndex": -1},
@@ -198,7 +198,7 @@ class Topics:
             found = None if self._entries is None else self._entries.entry(topic, position)
             if found is None:
                 found = self._peeked(topic, position)
-        except AdminUnreachable as error:
+        except (AdminUnreachable, OwnerUnreachable) as error:
             self._unanswered += 1
             if not error.sent or self._unanswered >= MAX_UNANSWERED:
                 raise

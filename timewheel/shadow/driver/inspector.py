@@ -58,7 +58,10 @@ class View:
 
 
 class TopicInspector:
-    """Reads the topic's state again and again; `view` is replaced, never changed, and may be read by any thread."""
+    """Reads the topic's state again and again, and stores the movers' progress.
+
+    `view` is replaced, never changed, and may be read by any thread.
+    """
 
     def __init__(self, admin: AdminClient, plan: Plan, clock: Clock, hooks: Hooks) -> None:
         self._admin = admin
@@ -73,13 +76,14 @@ class TopicInspector:
         self._fails = False
         self._silent_until_ms = clock.monotonic_ms()
         self._by_key: dict[tuple[str, str], bool] = {}
-        self._properties: Mapping[str, str] = {}
-        self._denied: Mapping[str, str] | None = None
+        self._properties: Mapping[str, str] | None = None  # of the journal; None: they could not be read just now
+        self._noted: dict[int, int] = {}
         self.view = View()
 
     def inspect(self) -> View:
         """Read the state once; if the broker does not answer, the last view counts for a while."""
         before, began_ms = self.view, self._clock.monotonic_ms()
+        self._properties = None
         try:
             self._properties = self._admin.topics.properties(self._names.journal)
             desired = desired_in(self._properties)
@@ -117,19 +121,20 @@ class TopicInspector:
     def note(self, caught_up_ms: Mapping[int, int]) -> None:
         """Store when the movers of partitions had processed the backlog, UTC milliseconds; 0: they no longer have.
 
-        What cannot be stored is stored at a later call. A role that may not store it moves all the same; a status then
-        shows that it is catching up.
+        Each time is stored once, so that a shadow that has lost a partition, and does not know it yet, does not
+        overwrite its successor's for long. A role that may not store it moves all the same.
         """
-        noted = {caught_up_property(partition): str(at_ms) for partition, at_ms in caught_up_ms.items()}
-        news = {name: text for name, text in noted.items() if self._properties.get(name, "0") != text}
-        if not news or news == self._denied:
+        if self._properties is None:
             return
-        try:
-            self._admin.topics.update_properties(self._names.journal, news)
-        except AdminDenied:
-            self._denied = news
-        except AdminError:  # stored at a later call
-            return
+        names = {caught_up_property(partition): str(at_ms) for partition, at_ms in caught_up_ms.items()}
+        news = {name: text for name, text in names.items() if self._properties.get(name, "0") != text}
+        if news and caught_up_ms != self._noted:
+            try:
+                self._admin.topics.update_properties(self._names.journal, news)
+            except AdminError as error:
+                if not isinstance(error, AdminDenied):
+                    return  # stored at a later call
+        self._noted = dict(caught_up_ms)
 
     def subscriptions(self, part: str) -> tuple[Subscription, ...]:
         """Return all subscriptions of a partition, as last seen; never none: no original could be acknowledged."""

@@ -56,7 +56,7 @@ READS_STOPPED = error_kind(slug="reads-stopped", do="Unload the topic: the broke
 NO_SPECULATIVE_READS = note_kind(slug="no-speculative-reads", do="Decide whether a second bookie is read.",
     why="The setting is off, so a read asks the next bookie only after the first has failed or timed out.")
 STOPPED_READS_STAY = note_kind(slug="stopped-reads-stay", do="Let the broker look for reads that stopped.",
-    why="The setting is off, so what the broker reads no more, as after an outage of bookies, waits for an unload.")
+    why="The setting is off: what is read no more, as after an outage of bookies, waits for a consumer or an unload.")
 SHORT_GUARD = note_kind(slug="short-guard", do="Make it longer than twice the brokers' session time-out and 30 s.",
     why="Timers held while a broker dies may miss the guard: they go by the late lane, and may be handled twice.")
 ENDLESS_LEDGERS = warning_kind(slug="endless-ledgers", do="Let ledgers end after some hours.",
