@@ -283,7 +283,7 @@ def test_a_cluster_whose_nodes_fail_loses_and_holds_back_nothing(
         "faults": len(costs),
         **verdict.cluster_figures,
         "twice beside plain clients": ours.total(),
-        "twice by plain clients": plainly.total(),
+        "by plain clients beside them": plainly.total(),
         **{f"beside them by {cause}": times for cause, times in ours.items()},
         **{f"plain by {cause}": times for cause, times in plainly.items()},
         "unloaded since not read": play.unloaded,

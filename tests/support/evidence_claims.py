@@ -112,8 +112,8 @@ chaos/test_shadow_table.py: One unload, native / with a shadow
 a cluster, play .*
 chaos/test_cluster.py: Nodes of a cluster killed, frozen, restarted, upgraded; three replicas
 {sum faults} faults, {sum timers} timers of {sum attempted}: lost {lost}, early {early}, stuck {stuck}, twice by one \
-host {twice by one host}, in all {sum twice in all} (plain clients: {sum twice by plain \
-clients}); silent {longest silence ms} ms, a send {longest send ms} ms
+host {twice by one host}, in all {sum twice in all}; on the same topics {sum twice beside plain clients}, plain \
+clients {sum by plain clients beside them}; silent {longest silence ms} ms, a send {longest send ms} ms
 a shadow on a cluster
 chaos/test_cluster.py: The same under a shadow
 {sum faults} faults, {sum timers} timers: lost {lost}, copies handled {copies handled}, {latest ms} ms late
