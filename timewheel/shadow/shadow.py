@@ -133,7 +133,7 @@ class Shadow:
         self._memory_bytes = memory_bytes
         tools = MoverTools(
             client=client, dialer=dialer, admin=admin, plan=plan, inspector=self._inspector, clock=self._clock,
-            rng=self._rng, hooks=self._hooks, hold_ms=hold_ms, acked_to=self._acked_to,
+            rng=self._rng, hooks=self._hooks, hold_ms=hold_ms, acked_to=self._acked_to, look_soon=self._look_soon,
         )  # fmt: skip
         parts = parts_of(plan.due_topic, plan.partitions)
         self._movers = tuple(Mover(tools, part, number) for number, part in enumerate(parts))
@@ -146,7 +146,7 @@ class Shadow:
         self._changed = threading.Condition()
         self._relay: Relay | None = None
         self._drains = False
-        self._started = self._stopping = False
+        self._started = self._stopping = self._looks_soon = False
         self._failure = ""
 
     # The interface of a relay service
@@ -270,12 +270,18 @@ class Shadow:
         gate = self._gates.get(partition)
         return None if gate is None else gate.acked_to
 
+    def _look_soon(self) -> None:
+        with self._changed:
+            self._looks_soon = True
+            self._changed.notify_all()
+
     def _look_after(self) -> None:
         while True:
             with self._changed:
-                wait_until(self._clock, self._changed, lambda: self._stopping, LOOK_MS)
+                wait_until(self._clock, self._changed, lambda: self._stopping or self._looks_soon, LOOK_MS)
                 if self._stopping:
                     return
+                self._looks_soon = False
             self._heartbeat_ms = self._clock.monotonic_ms()
             view = self._inspector.inspect()
             noted = {mover.partition: at_ms for mover in self._movers if (at_ms := mover.caught_up_ms) is not None}

@@ -81,6 +81,7 @@ class MoverTools:
     acked_to: Callable[[int], EntryPosition | None] = lambda _: None
     """Returns the copy of a journal's partition up to which the originals are acknowledged, as far as this process
     knows, or None: another process may relay the partition."""
+    look_soon: Callable[[], None] = lambda: None  # called when `Mover.caught_up_ms` has changed
 
 
 class Mover:
@@ -139,6 +140,11 @@ class Mover:
     def led(self) -> None:
         """Record that the session has the lease."""
         self.leads, self._reported_of_lease = True, False
+
+    def note(self, caught_up_ms: int) -> None:
+        """Have it stored when the backlog had been processed, UTC milliseconds; 0: it no longer has."""
+        self.caught_up_ms = caught_up_ms
+        self.tools.look_soon()
 
     def _failed(self, reason: str) -> None:
         self.counts.failures += 1
@@ -216,7 +222,7 @@ class MoveSession:
             if admin.topics.internal_stats(self._part).newest_ledger != loaded:
                 raise SessionFailed("the topic was loaded again, or began another ledger, while the journal was read")
             if moves:
-                self._mover.caught_up_ms = 0
+                self._mover.note(0)
             stack.callback(lambda: _close(self._nudger))
             self._move_all(reader, kinds, moves=moves)
             self._copies.send()
@@ -436,7 +442,7 @@ class MoveSession:
         self._counts.caught_up = True
         # The time of the desired state is by another machine's clock, which may be ahead.
         at_ms = max(self._clock.now_ms(), self._tools.inspector.view.desired.since_ms)
-        self._mover.caught_up_ms = at_ms
+        self._mover.note(at_ms)
         self._tools.hooks.emit(ShadowCaughtUp(topic=self._part, moved=self._counts.moved))
 
     # Housekeeping
