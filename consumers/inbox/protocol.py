@@ -138,6 +138,7 @@ class Inbox(Protocol):
         Raises:
             InboxFull: The store has no room for another key.
         """
+        ...
 
     def renew(self, key: str, owner: str, lease_ms: int) -> bool:
         """Begin the lease anew, while the effect takes long.
@@ -145,6 +146,7 @@ class Inbox(Protocol):
         Returns:
             False if the lease had ended, or the key is done: another owner may have begun.
         """
+        ...
 
     def done(self, key: str, owner: str, forget_ms: int) -> bool:
         """Record that the effect happened.
@@ -157,12 +159,15 @@ class Inbox(Protocol):
         Returns:
             False if the lease had ended and another owner claimed the key since: the effect may happen twice.
         """
+        ...
 
     def release(self, key: str, owner: str) -> None:
         """Give a claim back, because the effect did not happen; do nothing if another owner has the claim now."""
+        ...
 
     def close(self) -> None:
         """Close connections and files; claims stay. May be called twice."""
+        ...
 
 
 def inbox_key(

@@ -110,7 +110,7 @@ def played(
 ) -> dict[str, Twice]:
     """Move the topics of the kinds and of plain clients while their replicas handle timers, until each was handled."""
     plain_topic = f"{topic}-plain"
-    plans = {kind: plan_on(cluster, folder, f"{topic}-{kind}") for kind in kinds}
+    plans: dict[Kind, Plan] = {kind: plan_on(cluster, folder, f"{topic}-{kind}") for kind in kinds}
     with AdminClient(cluster.admin_url) as admin:
         admin.topics.create(plain_topic, PARTITIONS)
         admin.subscriptions.create(plain_topic, SUBSCRIPTION)

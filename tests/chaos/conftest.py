@@ -26,6 +26,7 @@ class MakeStage(Protocol):
 
     def __call__(self, scheme: Scheme, *, broker: Broker | None = None, **plan: Any) -> Stage:
         """Provision a plan and return its stage, entered; on the broker of all chaos tests if none is given."""
+        ...
 
 
 class MakePlay(Protocol):
@@ -33,6 +34,7 @@ class MakePlay(Protocol):
 
     def __call__(self, plan: Plan, *, broker: Broker | None = None, **options: Any) -> ShadowPlay:
         """Provision a plan and return its play, entered; on the broker of all chaos tests if none is given."""
+        ...
 
 
 @pytest.fixture

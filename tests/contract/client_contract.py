@@ -37,15 +37,19 @@ class Topics(Protocol):
         Returns:
             The full name of the topic, without a partition suffix.
         """
+        ...
 
     def make_unpartitioned(self) -> str:
         """A topic without partitions; its full name."""
+        ...
 
     def terminate(self, topic: str) -> None:
         """End a topic: sends are refused from now on."""
+        ...
 
     def cursors(self, topic: str) -> frozenset[str]:
         """The subscriptions whose cursors the broker lists, of a topic with one partition."""
+        ...
 
 
 class _Outcomes:

@@ -24,9 +24,11 @@ class Clock(Protocol):
 
     def now_ms(self) -> int:
         """Return UTC milliseconds since 1970; may jump."""
+        ...
 
     def monotonic_ms(self) -> int:
         """Return milliseconds that never go back; for durations and deadlines only."""
+        ...
 
     def wait(self, condition: threading.Condition, timeout_ms: int) -> bool:
         """Wait on a condition that the caller holds, for at most ``timeout_ms`` of this clock's time.
@@ -34,6 +36,7 @@ class Clock(Protocol):
         Returns:
             False if the time passed before a notice. Spurious wake-ups are allowed.
         """
+        ...
 
     def get(self, queue: SimpleQueue[T], timeout_ms: int) -> T:
         """Take the first item of a queue, waiting for at most ``timeout_ms`` of this clock's time.
@@ -43,6 +46,7 @@ class Clock(Protocol):
         Raises:
             queue.Empty: The time passed before an item came.
         """
+        ...
 
     def join(self, thread: threading.Thread, timeout_ms: int) -> bool:
         """Wait for the end of a started thread, for at most ``timeout_ms`` of this clock's time.
@@ -50,6 +54,7 @@ class Clock(Protocol):
         Returns:
             False if the thread still runs.
         """
+        ...
 
 
 class SystemClock:

@@ -15,6 +15,7 @@ class Random(Protocol):
 
     def random(self) -> float:
         """Return the next number: at least 0, below 1."""
+        ...
 
 
 def system_random() -> Random:

@@ -39,6 +39,7 @@ class MakeLocalPulsar(Protocol):
 
     def __call__(self, *, config: dict[str, str] | None = None) -> LocalPulsar:
         """Start another broker; it is stopped at the end of the test."""
+        ...
 
 
 class MakeLocalCluster(Protocol):
@@ -46,6 +47,7 @@ class MakeLocalCluster(Protocol):
 
     def __call__(self, **options: Any) -> LocalCluster:
         """Start a cluster with these arguments of `LocalCluster`; it is closed at the end of the test."""
+        ...
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

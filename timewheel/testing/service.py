@@ -26,6 +26,7 @@ class Broker(Protocol):
     @property
     def service_url(self) -> str:
         """Service URL for clients."""
+        ...
 
     @property
     def admin_url(self) -> str: ...
@@ -35,6 +36,7 @@ class Broker(Protocol):
 
     def unload(self, topic: str) -> None:
         """Unload a topic; it is loaded again on use."""
+        ...
 
 
 class GivenBroker:

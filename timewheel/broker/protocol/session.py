@@ -104,12 +104,15 @@ class Transport(Protocol):
 
     def send(self, data: bytes, timeout_ms: int) -> None:
         """Send all of the data, or raise BrokerLost if that is impossible in this time."""
+        ...
 
     def receive(self, timeout_ms: int) -> bytes:
         """Return received bytes, empty if none came in this time; BrokerLost: the connection was lost."""
+        ...
 
     def close(self) -> None:
         """Close the stream at once."""
+        ...
 
 
 class SocketTransport:
