@@ -20,7 +20,7 @@ import cramjam
 
 from timewheel.broker.admin.entries import LEAST_BYTES, BatchGarbled, StoredEntry, messages_of_batch
 from timewheel.broker.protocol.commands import ConsumerClosed, SubscriptionType
-from timewheel.broker.protocol.consumers import EntryReader
+from timewheel.broker.protocol.consumers import EntryReader, look_name
 from timewheel.broker.protocol.dialing import Dialer
 from timewheel.broker.protocol.entries import Compression, Entry
 from timewheel.broker.protocol.errors import (
@@ -37,7 +37,6 @@ from timewheel.client.positions import EntryPosition
 from timewheel.core.clock import Clock, SystemClock, pause
 from timewheel.core.envelope import FROM_PROPERTY, MAX_TIME_MS, MAX_TIMER_ID_CHARS, Envelope
 from timewheel.core.errors import AdminDenied, AdminError, AdminMissing, AdminUnreachable, EnvelopeError
-from timewheel.core.names import LOOK_PREFIX
 from timewheel.core.rng import system_random
 from timewheel.shadow.machine.cursors import Stretch
 from timewheel.shadow.machine.move_decider import moved_from, position_in
@@ -185,7 +184,7 @@ class StoredEntries:
         self._dial = dial
         self._clock = SystemClock()
         # Shown in the topic's stats.
-        self._name = f"{LOOK_PREFIX}{int(system_random().random() * (1 << 48)):012x}"
+        self._name = look_name(system_random())
         self._lock = threading.Lock()
         self._looks = 0
         self._idle: deque[tuple[str, Session]] = deque()

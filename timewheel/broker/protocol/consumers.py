@@ -68,6 +68,11 @@ class Consumer:
         return self._session.answer(request_id, topic=self.topic, consumer_id=self._consumer_id)
 
 
+def look_name(rng: Random) -> str:
+    """Return a new name for a reader, shown in the topic's stats."""
+    return f"{LOOK_PREFIX}{int(rng.random() * (1 << 48)):012x}"
+
+
 class EntryReader(Consumer):
     """Reads a topic; the broker stores nothing about it. Any error ends it: open another reader behind `position`, and
     no entry is missed or seen twice. It belongs to a single thread at a time, which calls it every
@@ -113,7 +118,7 @@ class EntryReader(Consumer):
         self._taken = 0
         self._acknowledged = after
         self._before_first: EntryPosition | None = after
-        name = f"{LOOK_PREFIX}{int((rng or system_random()).random() * (1 << 48)):012x}"
+        name = look_name(rng or system_random())
         session = dialer.reach(topic, keep_payload=keep_payload)
         super().__init__(session, topic, name, SubscriptionType.EXCLUSIVE, name=name, start=after)
         session.connection.grant(self._consumer_id, permits)

@@ -76,17 +76,14 @@ class TopicInspector:
         self._fails = False
         self._silent_until_ms = clock.monotonic_ms()
         self._by_key: dict[tuple[str, str], bool] = {}
-        self._properties: Mapping[str, str] | None = None  # of the journal; None: they could not be read just now
-        self._noted: dict[int, int] = {}
+        self._noted: Mapping[int, int] = {}
         self.view = View()
 
     def inspect(self) -> View:
         """Read the state once; if the broker does not answer, the last view counts for a while."""
         before, began_ms = self.view, self._clock.monotonic_ms()
-        self._properties = None
         try:
-            self._properties = self._admin.topics.properties(self._names.journal)
-            desired = desired_in(self._properties)
+            desired = desired_in(self._admin.topics.properties(self._names.journal))
             stats = self._stats() if began_ms >= self._ask_again_ms else None
         except AdminMissing as error:
             self.inspect_soon()
@@ -124,17 +121,20 @@ class TopicInspector:
         Each time is stored once, so that a shadow that has lost a partition, and does not know it yet, does not
         overwrite its successor's for long. A role that may not store it moves all the same.
         """
-        if self._properties is None:
+        if self._fails:
             return
-        names = {caught_up_property(partition): str(at_ms) for partition, at_ms in caught_up_ms.items()}
-        news = {name: text for name, text in names.items() if self._properties.get(name, "0") != text}
-        if news and caught_up_ms != self._noted:
+        news = {
+            caught_up_property(partition): str(at_ms)
+            for partition, at_ms in caught_up_ms.items()
+            if self._noted.get(partition) != at_ms
+        }
+        if news:
             try:
                 self._admin.topics.update_properties(self._names.journal, news)
             except AdminError as error:
                 if not isinstance(error, AdminDenied):
                     return  # stored at a later call
-        self._noted = dict(caught_up_ms)
+        self._noted = caught_up_ms
 
     def subscriptions(self, part: str) -> tuple[Subscription, ...]:
         """Return all subscriptions of a partition, as last seen; never none: no original could be acknowledged."""
