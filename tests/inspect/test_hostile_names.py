@@ -176,8 +176,8 @@ NEVER_A_FINDING = [
 IN_PROSE = re.compile(r"pulsar-admin\s+([a-zA-Z]+)\s+([\w{}-]+)")
 IN_CODE = re.compile(r"pulsar_admin\(\s*[\"']([a-zA-Z]+)[\"'],\s*[\"']([\w-]+)[\"']")
 FOLDERS = ("timewheel", "docs", "deploy", "monitoring", "examples")
-ONLY_TEXT = {("topics", name) for name in ("get-message-by-id", "peek-messages", "skip")}
-"""In the runbook and the page about security, with words in place of values."""
+ONLY_TEXT = {("topics", name) for name in ("get-message-by-id", "peek-messages", "skip")} | {("namespaces", "unload")}
+"""In the runbook and the pages about security and the broker, with words in place of values."""
 
 
 def _seen() -> Iterator[Seen]:
