@@ -16,7 +16,7 @@ from timewheel.core.errors import PlanError
 from timewheel.core.plan import Native, Plan
 
 from .choice.constraints import GAP_FRACTION, Constraints, max_countable
-from .exact.ranges import Grid, Peak, peak_of
+from .exact.ranges import Grid, Peak
 from .exact.replay import Asked, count
 from .extrapolation import warm_up
 from .job import History, Planned, plan_for
@@ -131,8 +131,8 @@ def plan_all(
     first_ms = min(piece.first_ms for piece in cached.pieces)
     grid = Grid.regular(first_ms, max(piece.last_due_ms for piece in cached.pieces), MOMENTS)
     with told(spark, "counting native gaps of every topic", on_progress, one_job=False):
-        (found,) = count(cached, [Asked(plan=NATIVE, grid=grid)])
-    peaks = {partition.due.topic: peak_of(grid, [partition.changes]) for partition in found.gaps.partitions}
+        (found,) = count(cached, [Asked(plan=NATIVE, grid=grid, by_topic=True)])
+    peaks = found.gaps.topics
     allowed = max_countable(limits.allowed_gaps(profile.gap_limit_ranges), growth)
     on_progress(Progress(stage="looking at the topics", fraction=None, seconds_left=None))
     topics = []

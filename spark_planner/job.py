@@ -27,10 +27,10 @@ from .choice.choose import Answer, Assessed, Counts, Decided, Priced, at_once_fo
 from .choice.constraints import GAP_FRACTION, TWICE, Constraints, at_growth, max_countable, times_until
 from .choice.reasons import describe
 from .errors import EmptyHistory, NoSuchTopic, NoValidRows
-from .exact.replay import Replay, replay, replay_all
+from .exact.replay import Asked, Replay, count, count_exactly, grid_for
 from .exact.sends import CachedSends, daily_gaps, extended, keep
 from .extrapolation import Continued, continued_from
-from .history.columns import DUE_MS, PUBLISH_MS, TOPIC
+from .history.columns import TOPIC
 from .history.keys import KeyShares
 from .history.read import ColumnMapping, assessed, sound_rows
 from .pricing.evaluate import Evaluation, evaluate
@@ -60,7 +60,7 @@ class History:
 
     @cached_property
     def cached(self) -> CachedSends:
-        return keep(sound_rows(self.rows))
+        return keep(sound_rows(self.rows), topics=len(self.statistic.cells))
 
     def topic(self, wanted: str | None = None) -> str:
         """Return the topic to plan for, see `Statistic.topic`."""
@@ -202,18 +202,16 @@ def least_limit(gaps: int, allowed_of: Callable[[int], int]) -> int:
     return bisect_left(range(MAX_RANGES), gaps, key=allowed_of)
 
 
-EXACT_PEAK_TIMERS = 5_000_000
-"""Most timers for which a replay repeats its passes until peaks are exact between its 4,096 moments too."""
-
-
 class Replays:
     """Replays of a topic, each made at most once; on exit the cached sends are released."""
 
-    def __init__(self, traffic: Traffic, on_progress: ProgressCallback) -> None:
+    def __init__(self, traffic: Traffic, profile: BrokerProfile, on_progress: ProgressCallback) -> None:
         self.traffic = traffic
+        self._profile = profile
         self._report = on_progress
         self._spark = traffic.history.rows.sparkSession
-        self._replays: dict[Plan, Replay] = {}
+        self._quick: dict[Plan, Replay] = {}
+        self._full: dict[Plan, Replay] = {}
         self._sent_for_less: dict[int, tuple[int, int]] = {}
         self._rounds = 0
 
@@ -225,70 +223,100 @@ class Replays:
 
     def keys(self) -> KeyShares:
         """Return the heaviest keys of the topic."""
-        return self._cached().keys[self.traffic.topic]
+        self._cached()
+        return self.traffic.history.cached.keys[self.traffic.topic]
 
-    def count(self, plans: Sequence[Plan], *, refuted_above: float = math.inf) -> list[int]:
-        """Count the most gaps of any partition under each plan; a figure above ``refuted_above`` is a lower bound."""
-        self._rounds += any(not self._has(plan, refuted_above) for plan in plans)
-        stage = f"counting {counted(len(plans), 'candidate')}, round {self._rounds}"
-        self.play(plans, stage, refuted_above=refuted_above)
-        return [self._replays[plan].peak_per_partition.gap_count for plan in plans]
+    def count(self, plans: Sequence[Plan], *, limit: float) -> list[int]:
+        """Count the most gaps of any partition under each plan, quickly: lower bounds, which show whether a plan leaves
+        more gaps than ``limit``.
+        """
+        wanted = [plan for plan in dict.fromkeys(plans) if not self._is_decided(plan, limit)]
+        if wanted:
+            self._rounds += 1
+            stage = f"counting {counted(len(wanted), 'candidate')}, round {self._rounds}"
+            cached = self._cached()
+            with told(self._spark, stage, self._report, one_job=False):
+                asked = [Asked(plan=plan, grid=grid_for(cached)) for plan in wanted]
+                self._quick |= zip(wanted, count_exactly(cached, asked, limit=limit), strict=True)
+        return [self._quick[plan].peak_per_partition.gap_count for plan in plans]
+
+    def confirm(self, plans: Sequence[Plan], stage: str = "confirming plans") -> list[int]:
+        """Count the most gaps of any partition under each plan in full: exactly, with ledgers and redelivery; timers
+        without a key in turns and at random, the worse counts.
+        """
+        wanted = [plan for plan in dict.fromkeys(plans) if plan not in self._full]
+        if wanted:
+            cached = self._cached()
+            with told(self._spark, stage, self._report, one_job=False):
+                self._full |= zip(wanted, self._fully(cached, wanted), strict=True)
+        return [self._full[plan].peak_per_partition.gap_count for plan in plans]
 
     def above_ms(self, plan: Plan, gap_count: int) -> int:
-        """Return the longest time for which a partition has more gaps under a counted plan, to 1/4,096 of the total."""
-        return self._replays[plan].gaps.above_ms(gap_count)
+        """Return the longest time for which a partition has more gaps under a counted plan, to a moment's span."""
+        return self._known(plan).gaps.above_ms(gap_count)
 
     def lasting(self, plan: Plan, gap_count: int, share: float) -> tuple[int, int]:
         """Return (longest time with more gaps, the most gaps of a share of the time), both of any partition."""
-        gaps = self._replays[plan].gaps
+        gaps = self._known(plan).gaps
         may, does = gaps.above(gap_count)
         finer = gaps.grid.refined(may & ~does)
         lasts_ms = gaps.above_ms(gap_count)
         if finer is not None and finer.spans.any():
             with told(self._spark, "timing the peak", self._report, one_job=False):
-                (found,) = replay_all(self._cached(), [plan], grid=finer)
+                (found,) = count(self._cached(), [Asked(plan=plan, grid=finer)])
             steps_ms = np.diff(gaps.grid.points_ms, prepend=gaps.grid.points_ms[0])
             lasts_ms = int(steps_ms[does].sum()) + found.gaps.above_ms(gap_count)
         return lasts_ms, gaps.mostly(share)
 
     def counted(self, plans: Iterable[Plan]) -> dict[Plan, int]:
-        """Return the counts known so far of counted plans."""
-        return {plan: self._replays[plan].peak_per_partition.gap_count for plan in plans}
-
-    def play(self, plans: Sequence[Plan], stage: str, *, refuted_above: float = math.inf) -> None:
-        """Replay the plans that were not replayed yet: until peaks are exact or refuted, if the traffic is small."""
-        wanted = [plan for plan in dict.fromkeys(plans) if not self._has(plan, refuted_above)]
-        if not wanted:
-            return
-        cached = self._cached()
-        with told(self._spark, stage, self._report, one_job=False):
-            found = replay_all(cached, wanted, exact_peaks=self._can_be_exact, refuted_above=refuted_above)
-            self._replays |= zip(wanted, found, strict=True)
+        """Return the best counts known so far of counted plans."""
+        return {plan: self._known(plan).peak_per_partition.gap_count for plan in plans}
 
     def alone(self, plan: Plan) -> Replay:
-        """Replay the history without its continuation."""
+        """Replay the history without its continuation, in full."""
         cached = self.traffic.history.cached.of(self.traffic.topic)
         with told(self._spark, "replaying the history alone", self._report, one_job=False):
-            (found,) = replay_all(cached, [plan], exact_peaks=self._can_be_exact)
+            (found,) = self._fully(cached, [plan])
         return found
 
     def sent_for_less(self, delay_ms: int) -> tuple[int, int]:
         """Return (timers of the history with a shorter delay, the most gaps of these alone on a single partition)."""
         if delay_ms not in self._sent_for_less:
-            timers = self.traffic.history.timers_of(self.traffic.topic)
-            rows = timers.where(F.col(DUE_MS) - F.col(PUBLISH_MS) < delay_ms)
+            cached = self.traffic.history.cached.of(self.traffic.topic)
+            asked = Asked(plan=NATIVE, grid=grid_for(cached), shorter_than_ms=delay_ms)
             with told(self._spark, "counting timers of short delays alone", self._report, one_job=False):
-                try:
-                    found = replay(rows, NATIVE, exact_peak=self._can_be_exact)
-                except EmptyHistory:
-                    self._sent_for_less[delay_ms] = 0, 0
-                else:
-                    self._sent_for_less[delay_ms] = found.entries, found.peak_of_total.gap_count
+                (found,) = count_exactly(cached, [asked]) if delay_ms else [None]
+            self._sent_for_less[delay_ms] = (found.entries, found.peak_of_total.gap_count) if found else (0, 0)
         return self._sent_for_less[delay_ms]
 
-    @property
-    def _can_be_exact(self) -> bool:
-        return self.traffic.cells.timers <= EXACT_PEAK_TIMERS
+    def _fully(self, cached: CachedSends, plans: Sequence[Plan]) -> list[Replay]:
+        cells, profile = self.traffic.cells, self._profile
+        is_keyed = cached.keyed[self.traffic.topic]
+        asked = [
+            Asked(
+                plan=plan,
+                grid=grid_for(cached),
+                profile=profile,
+                entry_bytes=float(cells.size_bytes.sum()) / cells.timers + profile.entry_overhead_bytes,
+                at_random=at_random,
+            )
+            for plan in plans
+            for at_random in ((False, True) if plan.own_partitions > 1 and not is_keyed else (False,))
+        ]
+        by_plan: dict[Plan, list[Replay]] = {}
+        for one, found in zip(asked, count_exactly(cached, asked), strict=True):
+            by_plan.setdefault(one.plan, []).append(found)
+        return [max(by_plan[plan], key=lambda found: found.peak_per_partition.gap_count) for plan in plans]
+
+    def _known(self, plan: Plan) -> Replay:
+        return self._full.get(plan) or self._quick[plan]
+
+    def _is_decided(self, plan: Plan, limit: float) -> bool:
+        found = self._quick.get(plan)
+        if found is None:
+            return False
+        peak = found.peak_per_partition
+        return peak.is_exact or peak.gap_count > limit or peak.gap_count_limit <= limit
 
     def _cached(self) -> CachedSends:
         if "cached" not in vars(self.traffic.history):
@@ -304,14 +332,7 @@ class Replays:
         cells, keys = self.traffic.cells, self.keys()
         evaluation = evaluate(plan, cells, profile, keys=keys)
         grown = evaluation if growth == 1 else evaluate(plan, cells, profile, growth=growth, keys=keys)
-        return Prediction(traffic=self.traffic, evaluation=evaluation, replay=self._replays[plan], grown=grown)
-
-    def _has(self, plan: Plan, refuted_above: float) -> bool:
-        found = self._replays.get(plan)
-        if found is None or not self._can_be_exact:
-            return found is not None
-        partition = found.peak_per_partition
-        return partition.gap_count > refuted_above or (partition.is_exact and found.peak_of_total.is_exact)
+        return Prediction(traffic=self.traffic, evaluation=evaluation, replay=self._full[plan], grown=grown)
 
 
 NEAREST = 4
@@ -334,7 +355,7 @@ class Deciding(Counts):
         self.allowed = self._allowed(self.limits.gap_fraction, self._ranges)
 
     def count(self, plans: Sequence[Plan], allowed: int) -> Sequence[int]:
-        return self._replays.count(plans, refuted_above=allowed)
+        return self._replays.count(plans, limit=allowed)
 
     def assess(self, plan: Plan) -> Assessed:
         return self._priced.as_it_is(plan)
@@ -381,7 +402,7 @@ class Deciding(Counts):
         by_gaps = sorted(counted, key=lambda plan: counted[plan])
         by_cost = sorted(self._shortest(counted), key=lambda plan: costs[plan.scheme])
         plans = [*by_gaps[:NEAREST], *by_cost[:NEAREST], *(one.evaluation.plan for one in estimated[:NEAREST])]
-        gaps = dict(zip(plans, self._replays.count(plans), strict=True))
+        gaps = dict(zip(plans, self._replays.confirm(plans), strict=True))
         shortest = self._shortest(gaps)
         fewest = min(gaps[plan] for plan in shortest)
         return self.assess(
@@ -395,7 +416,7 @@ class Deciding(Counts):
 
     def hindrance(self, plan: Plan, native: Plan) -> Hindrance | None:
         """Return the cause that a plan exceeds the gap limit, with the remedies; None: the plan keeps the limit."""
-        (gaps,) = self._replays.count([plan])
+        (gaps,) = self._replays.confirm([plan])
         if gaps <= self.allowed:
             return None
         timers, by_themselves = self._replays.sent_for_less(self._never_held_ms)
@@ -530,9 +551,9 @@ def compare(
     Returns:
         The prediction of each plan, by the same names.
     """
-    with Replays(traffic_of(history, topic, as_is=as_is), on_progress) as replays:
+    with Replays(traffic_of(history, topic, as_is=as_is), profile, on_progress) as replays:
         what = next(map(describe, plans.values())) if len(plans) == 1 else f"{len(plans)} plans"
-        replays.play(list(plans.values()), f"replaying {what}")
+        replays.confirm(list(plans.values()), f"replaying {what}")
         return {name: replays.predicted(plan, profile, growth) for name, plan in plans.items()}
 
 
@@ -577,7 +598,7 @@ def plan_for(
         as_is: See `traffic_of`.
         on_progress: Receives the progress.
     """
-    with Replays(traffic_of(history, topic, as_is=as_is), on_progress) as replays:
+    with Replays(traffic_of(history, topic, as_is=as_is), profile, on_progress) as replays:
         traffic, keys = replays.traffic, replays.keys()
         limits = (constraints or Constraints()).for_uncertain(traffic.upper)
         with told(history.rows.sparkSession, "pricing candidates", on_progress, one_job=False):
@@ -587,8 +608,8 @@ def plan_for(
         recommended = priced.recommended(decided.winner)
         plan, native_plan = recommended.evaluation.plan, priced.native.plan
         rules = [one.evaluation.plan for one in priced.rules.values()]
-        replays.play(rules, "replaying simple rules", refuted_above=limits.allowed_gaps(profile.gap_limit_ranges))
-        replays.play([plan, native_plan], "replaying today's plan and the new one")
+        replays.count(rules, limit=limits.allowed_gaps(profile.gap_limit_ranges))
+        replays.confirm([plan, native_plan], "replaying today's plan and the new one")
         choice = priced.choice(recommended, decided.counted, replays.counted([*rules, plan, native_plan]))
         native = replays.predicted(native_plan, profile)
         return Planned(

@@ -11,13 +11,13 @@ then the mark-delete position is behind the ledger.
 
 Entries come in chunks of position order. Each chunk is counted by itself (`RangeCounter`) and reduced to a `Part` for
 each partition: its ends, the changes that its pairs of neighbours make on the grid, and the first entries of ledgers,
-whose ranges depend on earlier chunks. `stitched` joins the parts.
+whose ranges depend on earlier chunks. `Stitcher` joins the parts of a partition, and `GapTally` sums partitions.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
@@ -52,7 +52,7 @@ def _is_dense(values: Integers) -> bool:
 
 NEVER_MS = 2**60  # time for "not acknowledged": after every moment of every grid
 DEFAULT_POINTS = 4_096
-MAX_POINTS = 65_536  # most moments of a grid: the counts of a due partition stay within half a megabyte
+MAX_POINTS = 65_536  # most moments of a grid: the counts of a plan stay within three megabytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -202,24 +202,21 @@ class RangeCounter:
     grid, and by the number of ledgers.
     """
 
-    def __init__(self, grid: Grid, *, ledger_entries: int = 0) -> None:
+    def __init__(self, grid: Grid) -> None:
         self._grid = grid
         self._width = len(grid) + 1
-        self._ledger_entries = ledger_entries
-        self._has_places = bool(ledger_entries)
+        self._has_places = False
         self._entries = _NONE
-        self._starts = _NONE
         self._first_ms, self._last_ms, self._greatest_ms = _NONE, _NONE, _NONE
         self._first, self._last = np.zeros((2, 0), np.int64), np.zeros((2, 0), np.int64)
         self._gathered = _Gathered()
         self._borders: list[Integers] = []
 
-    def open(self, partition: int, entries_before: int = 0) -> None:
-        """Open the partition of the next number, with its number of entries before this chunk (for ledgers)."""
+    def open(self, partition: int) -> None:
+        """Open the partition of the next number."""
         if partition != len(self._entries):
             raise ValueError(f"partition {partition} is opened out of turn, after {len(self._entries)}")
         self._entries = np.append(self._entries, 0)
-        self._starts = np.append(self._starts, entries_before)
         self._first_ms, self._last_ms = np.append(self._first_ms, 0), np.append(self._last_ms, -NEVER_MS)
         self._greatest_ms = np.append(self._greatest_ms, -NEVER_MS)
         self._first = np.append(self._first, [[0], [0]], axis=1)
@@ -248,8 +245,6 @@ class RangeCounter:
             places = None if places is None else places[:, order]
             heads = np.flatnonzero(np.diff(partition, prepend=-1))
             met = partition[heads]
-        if self._ledger_entries:
-            places = self._places(heads, met, len(acknowledged_ms))
 
         before_ms = _shifted(acknowledged_ms, heads, self._last_ms[met])
         latest_ms = acknowledged_ms
@@ -287,12 +282,6 @@ class RangeCounter:
                 )
             )
         return found
-
-    def _places(self, heads: Integers, met: Integers, rows: int) -> Integers:
-        """Compute positions by counting `ledger_entries` entries to a ledger."""
-        sizes = np.diff(heads, append=rows)
-        position = np.arange(rows) + np.repeat(self._starts[met] + self._entries[met] - heads, sizes)
-        return np.stack(np.divmod(position, self._ledger_entries))
 
     def _breaks(self, places: Integers, heads: Integers, met: Integers) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
         """Return masks of the first entries of ledgers, and of the entries before which an entry is missing."""
@@ -343,30 +332,36 @@ class RangeCounter:
             self._last[:, met] = places[:, tails]
 
 
-def stitched(grid: Grid, parts: Iterable[Part]) -> Changes:
-    from_ms: list[Integers] = []
-    until_ms: list[Integers] = []
-    within: list[Changes] = []
-    previous: Part | None = None
-    greatest_ms = -NEVER_MS
-    for part in parts:
+class Stitcher:
+    """Joins the parts of a due partition, added in the order of positions."""
+
+    def __init__(self, grid: Grid) -> None:
+        self._grid = grid
+        self._gathered = _Gathered()
+        self._previous: Part | None = None
+        self._greatest_ms = -NEVER_MS
+        self.entries = 0  # entries of all parts
+
+    def add(self, part: Part) -> None:
+        previous = self._previous
         if previous is not None:
             if _is_hole(previous, part):
-                greatest_ms = NEVER_MS  # a missing entry is not acknowledged
-            from_ms.append(np.array([part.first_ms], np.int64))
-            until_ms.append(np.array([_until_ms(previous, part, greatest_ms)], np.int64))
-        from_ms.append(part.border_ms)
-        until_ms.append(np.maximum(part.border_until_ms, greatest_ms))
-        within.append(part.changes)
-        greatest_ms = max(greatest_ms, part.greatest_ms)
-        previous = part
-    if not from_ms:
-        return Changes.none()
-    begun_ms, ended_ms = np.concatenate(from_ms), np.concatenate(until_ms)
-    real = begun_ms < ended_ms
-    gathered = _Gathered()
-    gathered.add(grid.index_of(begun_ms[real]), grid.index_of(ended_ms[real]))
-    return Changes.summed([*within, gathered.between(0, len(grid))])
+                self._greatest_ms = NEVER_MS  # a missing entry is not acknowledged
+            until_ms = _until_ms(previous, part, self._greatest_ms)
+            self._ranges(np.array([part.first_ms], np.int64), np.array([until_ms], np.int64))
+        self._ranges(part.border_ms, np.maximum(part.border_until_ms, self._greatest_ms))
+        self._gathered.add_changes(part.changes)
+        self._greatest_ms = max(self._greatest_ms, part.greatest_ms)
+        self._previous = part
+        self.entries += part.entries
+
+    def changes(self) -> Changes:
+        return self._gathered.between(0, len(self._grid))
+
+    def _ranges(self, begun_ms: Integers, ended_ms: Integers) -> None:
+        real = begun_ms < ended_ms
+        if real.any():
+            self._gathered.add(self._grid.index_of(begun_ms[real]), self._grid.index_of(ended_ms[real]))
 
 
 def _until_ms(previous: Part, part: Part, greatest_ms: int) -> int:
@@ -395,11 +390,12 @@ class _Gathered:
     def add(self, begun: Integers, ended: Integers) -> None:
         begun_at, begun_count = counted(begun)
         ended_at, ended_count = counted(ended)
-        self._cached += [
-            Changes(index=begun_at, begun=begun_count, ended=np.zeros_like(begun_count)),
-            Changes(index=ended_at, begun=np.zeros_like(ended_count), ended=ended_count),
-        ]
-        self._size += len(begun_at) + len(ended_at)
+        self.add_changes(Changes(index=begun_at, begun=begun_count, ended=np.zeros_like(begun_count)))
+        self.add_changes(Changes(index=ended_at, begun=np.zeros_like(ended_count), ended=ended_count))
+
+    def add_changes(self, changes: Changes) -> None:
+        self._cached.append(changes)
+        self._size += len(changes.index)
         if self._size > _COMPACT_FROM:
             self._compact()
 
@@ -445,92 +441,81 @@ def _place(pair: Integers) -> Place:
     return int(pair[0]), int(pair[1])
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, order=True)
-class DuePartition:
-    """A partition of a due topic."""
-
-    topic: str  # the history's topic; empty: the history has no topics
-    interval: int  # number of the calendar interval, counted from 1970; 0 for a single due topic
-    partition: int  # partition number, from 0
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Peak:
     """The most gap ranges over time."""
 
-    gap_count: int  # the highest count at a moment of the grid
-    gap_count_limit: int  # upper bound of the count between two moments; equal to ``gap_count``: the peak is exact
+    gap_count: int  # the highest count at a counted moment
+    gap_count_limit: int  # upper bound of the count at all other moments; equal to ``gap_count``: the peak is exact
     at_ms: int  # the first moment with ``gap_count``, UTC milliseconds
 
     @property
     def is_exact(self) -> bool:
-        """True if no span between two moments of the grid can have a higher count."""
+        """True if no moment can have a higher count."""
         return self.gap_count == self.gap_count_limit
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class PartitionGaps:
-    """Entries and gaps of a partition."""
-
-    due: DuePartition  # the partition
-    entries: int  # entries that arrived in the partition
-    changes: Changes  # changes along the grid of the `GapCounts`
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class GapCounts:
-    """Exact gap counts at each moment of a grid."""
+    """Exact gap counts at each moment of a grid, with bounds for the spans between: of all due partitions together,
+    and of the fullest, to which the broker's limit applies.
+
+    Counts of several groups of partitions are joined by sums and maxima (`joined`), so their size does not depend on
+    the numbers of rows, topics and partitions.
+    """
 
     grid: Grid  # the moments
-    partitions: tuple[PartitionGaps, ...]  # every partition with entries, in order
+    entries: int  # entries of all due partitions
+    together: Integers  # two rows: the ranges of all partitions at each moment; bounds of these in the span before
+    # three rows: the most ranges of any partition at each moment; bounds of these in the span before; and the most that
+    # the same partition had at both ends of that span
+    fullest: Integers
+    topics: Mapping[str, Peak] = field(default_factory=dict)  # the peak of any due partition by topic, if wanted
+
+    @classmethod
+    def joined(cls, several: Sequence[GapCounts]) -> GapCounts:
+        together: Integers = np.add.reduce([one.together for one in several])
+        fullest: Integers = np.maximum.reduce([one.fullest for one in several])
+        return cls(
+            grid=several[0].grid,
+            entries=sum(one.entries for one in several),
+            together=together,
+            fullest=fullest,
+            topics={topic: peak for one in several for topic, peak in one.topics.items()},
+        )
 
     @property
-    def entries(self) -> int:
-        return sum(found.entries for found in self.partitions)
-
-    def of(self, due: DuePartition) -> Integers:
-        """Return the gap ranges of a partition at each moment of the grid; zeros for a partition without entries."""
-        own = next((found.changes for found in self.partitions if found.due == due), Changes.none())
-        return own.counts(len(self.grid))
-
-    @cached_property
     def total(self) -> Integers:
         """Gap ranges of all partitions together at each moment of the grid, as drawn by the demo."""
-        return self._all.counts(len(self.grid))
+        found: Integers = self.together[0]
+        return found
+
+    @property
+    def most(self) -> Integers:
+        """The most gap ranges of any partition at each moment of the grid."""
+        found: Integers = self.fullest[0]
+        return found
 
     @cached_property
     def peak_of_total(self) -> Peak:
         """The most gap ranges of all partitions together at one moment."""
-        return peak_of(self.grid, [self._all])
+        return _peak(self.grid, *self.together)
 
     @cached_property
     def peak_per_partition(self) -> Peak:
         """The most gap ranges of any partition, to which the broker's limit applies."""
-        return peak_of(self.grid, [found.changes for found in self.partitions])
+        return _peak(self.grid, *self.fullest[:2])
 
-    @property
-    def is_exact(self) -> bool:
-        return self.peak_of_total.is_exact and self.peak_per_partition.is_exact
-
-    def open_spans(self, *, least_total: int = 0, least_partition: int = 0) -> NDArray[np.bool_]:
-        """Return for each moment whether the span since the previous moment may contain a peak."""
-        points = len(self.grid)
-        found = self._all.bounds(points) > max(least_total, self.peak_of_total.gap_count)
-        least = max(least_partition, self.peak_per_partition.gap_count)
-        for partition in self.partitions:
-            found |= partition.changes.bounds(points) > least
+    def open_spans(self, *, total: float, partition: float) -> NDArray[np.bool_]:
+        """Return for each moment whether the span since the previous moment may contain a greater count."""
+        found: NDArray[np.bool_] = (self.together[1] > total) | (self.fullest[1] > partition)
         return found & self.grid.spans
 
     def above(self, gap_count: int) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
         """Return two masks of spans, each span ending at its moment: those in which any partition may have had more
         gaps than ``gap_count``, and those in which a partition had more at both ends.
         """
-        points = len(self.grid)
-        may, does = np.zeros(points, np.bool_), np.zeros(points, np.bool_)
-        for partition in self.partitions:
-            may |= partition.changes.bounds(points) > gap_count
-            more = partition.changes.counts(points) > gap_count
-            does[1:] |= more[1:] & more[:-1]
+        _, may, does = self.fullest > gap_count
         return may & self.grid.spans, does & self.grid.spans
 
     def above_ms(self, gap_count: int) -> int:
@@ -540,23 +525,55 @@ class GapCounts:
 
     def mostly(self, share: float) -> int:
         """Return the most gaps of any partition for this share of the grid's moments."""
-        points = len(self.grid)
-        return max(
-            (int(np.quantile(one.changes.counts(points), share, method="higher")) for one in self.partitions), default=0
+        return int(np.quantile(self.most, share, method="higher"))
+
+
+def _peak(grid: Grid, counts: Integers, bounds: Integers) -> Peak:
+    at = int(np.argmax(counts))
+    count = int(counts[at])
+    return Peak(
+        gap_count=count,
+        gap_count_limit=max(count, int(bounds[grid.spans].max(initial=0))),
+        at_ms=int(grid.points_ms[at if count else 0]),
+    )
+
+
+class GapTally:
+    """Sums the changes of due partitions to `GapCounts`.
+
+    Args:
+        by_topic: Store the peaks of each topic too; partitions are then added topic by topic.
+    """
+
+    def __init__(self, grid: Grid, *, by_topic: bool = False) -> None:
+        self._grid = grid
+        self._by_topic = by_topic
+        self._together, self._fullest = np.zeros((2, len(grid)), np.int64), np.zeros((3, len(grid)), np.int64)
+        self._entries = 0
+        self._topics: dict[str, Peak] = {}
+
+    def add(self, topic: str, entries: int, changes: Changes) -> None:
+        """Add a due partition."""
+        self._entries += entries
+        points, peak = len(self._grid), Peak(gap_count=0, gap_count_limit=0, at_ms=int(self._grid.points_ms[0]))
+        if len(changes.index):
+            counts, bounds = changes.counts(points), changes.bounds(points)
+            self._together += counts, bounds
+            lasting = np.minimum(counts, np.r_[0, counts[:-1]])
+            np.maximum(self._fullest, (counts, bounds, lasting), out=self._fullest)
+            if self._by_topic:
+                peak = _peak(self._grid, counts, bounds)
+        if self._by_topic:
+            known = self._topics.get(topic, peak)
+            best = max(known, peak, key=lambda one: one.gap_count)
+            self._topics[topic] = replace(best, gap_count_limit=max(known.gap_count_limit, peak.gap_count_limit))
+
+    def found(self) -> GapCounts:
+        # Counts are far below 2^31: half the size for their way to the driver.
+        return GapCounts(
+            grid=self._grid,
+            entries=self._entries,
+            together=self._together.astype(np.int32),
+            fullest=self._fullest.astype(np.int32),
+            topics=self._topics,
         )
-
-    @cached_property
-    def _all(self) -> Changes:
-        return Changes.summed(found.changes for found in self.partitions)
-
-
-def peak_of(grid: Grid, several: Sequence[Changes]) -> Peak:
-    """Return the greatest count, and the greatest bound of a span of the grid, over several changes."""
-    peak, limit, at = 0, 0, 0
-    for changes in several:
-        counts = changes.counts(len(grid))
-        highest = int(np.argmax(counts))
-        if counts[highest] > peak:
-            peak, at = int(counts[highest]), highest
-        limit = max(limit, int(changes.bounds(len(grid))[grid.spans].max(initial=0)))
-    return Peak(gap_count=peak, gap_count_limit=max(peak, limit), at_ms=int(grid.points_ms[at]))

@@ -10,34 +10,53 @@ table, so each step is taken once, with a count: a tier with ``remaining >= min_
 
 Under native delays and in calendars timers arrive in the order of their sends: each piece is counted in the task that
 reads it. Tiers and rings change the order: each piece is cut by arrival times, Spark groups the arrivals of each chunk
-of time, and each chunk is sorted and counted. `ranges.stitched` joins the parts on the driver.
+of time, and each chunk is sorted and counted. Spark then sorts the counts by due partition and position, and tasks join
+and sum them, so that the driver receives a few arrays of the grid's length for each plan, however many rows, topics and
+partitions there are.
+
+A **quick count** takes all entries of a partition as one ledger, and sends without a key as in turns. A **full count**
+closes ledgers as a broker does (`unload.Ledgers`), which only adds ranges, and counts what unloads deliver again: the
+entries themselves are sorted by due partition, and a task reads each partition from its first position to its last.
 """
 
 from __future__ import annotations
 
 import math
 import pickle
-from collections import defaultdict
+import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import reduce
-from itertools import pairwise
-from operator import attrgetter
+from itertools import groupby, pairwise
+from operator import attrgetter, itemgetter
 from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812 - as all of Spark's world calls it
 from pyspark.sql.pandas.types import to_arrow_schema
 
+from timewheel.core.broker_profile import AckFormat, BrokerProfile
 from timewheel.core.plan import Plan, Tiered, Wheel
 from timewheel.core.steps import far_ms, steps
 
 from ..errors import EmptyHistory
 from ..history.columns import TOPIC, schema_of
 from ..summary.cells import Integers
-from .ranges import DuePartition, GapCounts, Grid, Part, PartitionGaps, Peak, RangeCounter, distinct, stitched
+from .ranges import (
+    DEFAULT_POINTS,
+    MAX_POINTS,
+    Changes,
+    GapCounts,
+    GapTally,
+    Grid,
+    Peak,
+    RangeCounter,
+    Stitcher,
+    distinct,
+)
 from .sends import (
     NO_KEY,
     PIECE,
@@ -55,6 +74,7 @@ from .sends import (
     unpacked_ascending,
     unpacked_spans,
 )
+from .unload import Ledgers, Redelivery, Unload, unload_moments, worse_of, worst_of
 
 
 class Routes(NamedTuple):
@@ -100,44 +120,30 @@ def keeps_order(plan: Plan) -> bool:
 
 
 NUMBER = "number"  # number of the plan
+GROUP = "group"  # column: the task that sums a due partition
+INTERVAL, PARTITION, PLACE = "interval", "partition", "place"
 HOPS, HOPS_MAX = "hops", "hops_max"
-FOUND_SCHEMA = schema_of("found:bytes")  # the counts of one place: a list of `Found`, pickled
-FOUND_ARROW = to_arrow_schema(FOUND_SCHEMA)
+ARRIVAL_MS, STAY_MS, PART = "arrival_ms", "stay_ms", "part"
+PLACED_SCHEMA = schema_of(
+    "number:int group:int topic:text interval:long partition:int place:int hops:long hops_max:long part:bytes "
+    "arrival_ms:bytes stay_ms:bytes"
+)
+"""A due partition of one place; places ascend with positions. Its counts (`ranges.Part`, pickled), or its entries in
+order of arrival, packed as sends are. The hops of the whole place are in one of its rows.
+"""
+_PLACED = to_arrow_schema(PLACED_SCHEMA)
+SUMMED_SCHEMA = schema_of("number:int summed:bytes")
+_SUMMED = to_arrow_schema(SUMMED_SCHEMA)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Found:
-    """A due partition of one place; places ascend with positions."""
+class Summed:
+    """The counts of some due partitions of a plan."""
 
-    due: DuePartition
-    entries: int
-    part: Part | None  # None: only entries were counted
-    number: int = 0  # number of the plan
-    place: int = 0
-    hops: int = 0  # hops of the whole place, stored in one of its rows
-    hops_max: int = 0
-
-
-def found_batch(found: Sequence[Found]) -> pa.RecordBatch:
-    return one_row(FOUND_ARROW, pickle.dumps(found))
-
-
-def found_rows(table: pa.Table) -> list[Found]:
-    return [one for packed in table.column(0).to_pylist() for one in pickle.loads(packed)]  # noqa: S301 - of our tasks
-
-
-def gap_counts(grid: Grid, found: Sequence[Found]) -> GapCounts:
-    parts: defaultdict[DuePartition, list[Part]] = defaultdict(list)
-    for row in sorted(found, key=lambda row: (row.place, (row.part and row.part.first_place) or (0, 0))):
-        assert row.part is not None, "a pass that counts hands on parts"
-        parts[row.due].append(row.part)
-    return GapCounts(
-        grid=grid,
-        partitions=tuple(
-            PartitionGaps(due=due, entries=sum(part.entries for part in own), changes=stitched(grid, own))
-            for due, own in sorted(parts.items())
-        ),
-    )
+    gaps: GapCounts
+    hops: int
+    hops_max: int
+    redelivered: Integers  # a row for each format, a column for each moment
 
 
 def one_row(schema: pa.Schema, *values: Any) -> pa.RecordBatch:
@@ -145,10 +151,8 @@ def one_row(schema: pa.Schema, *values: Any) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
-_Entries = Mapping[tuple[int, str, int], Mapping[DuePartition, int]]
-"""By plan, topic and place: the number of entries that each due partition has before the place."""
 CHUNK, RANK = "chunk", "rank"
-ARRIVAL_MS, STAY_MS, DUE_PARTITION = "arrival_ms", "stay_ms", "due_partition"
+DUE_PARTITION = "due_partition"
 ARRANGED_SCHEMA = schema_of(
     "number:int topic:text chunk:int rank:int arrival_ms:bytes stay_ms:bytes due_partition:bytes hops:long "
     "hops_max:long"
@@ -160,11 +164,29 @@ _ARRANGED = to_arrow_schema(ARRANGED_SCHEMA)
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Asked:
-    """Input of a count, for one plan."""
+    """Input of a count, for one plan.
 
-    plan: Plan  # the plan, partitions included
-    grid: Grid  # moments at which gaps are counted
-    ledger_entries: int = 0  # entries after which a ledger is closed; 0: all entries are in a single ledger
+    Args:
+        plan: The plan, partitions included.
+        grid: Moments at which gaps are counted.
+        topic: The topic whose sends are played through the plan; None: each topic by itself.
+        shorter_than_ms: Leave out sends with this delay or a longer one; 0: none.
+        profile: The broker, for a full count; None: a quick count.
+        entry_bytes: Mean size of an entry, for a full count.
+        at_random: Send timers without a key to random partitions, instead of in turns.
+        moments_ms: Moments at which a full count unloads all due topics.
+        by_topic: Return the peak of each topic.
+    """
+
+    plan: Plan
+    grid: Grid
+    topic: str | None = None
+    shorter_than_ms: int = 0
+    profile: BrokerProfile | None = None
+    entry_bytes: float = 0.0
+    at_random: bool = False
+    moments_ms: Integers = field(default_factory=lambda: np.zeros(0, np.int64))
+    by_topic: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -180,6 +202,8 @@ class Replay:
         peak_of_total: The most gap ranges of all due partitions together at one moment.
         peak_per_partition: The most gap ranges of any due partition, to which the broker's limit applies.
         was_sorted: True if Spark had to sort sends or arrivals.
+        redelivered: By format, what an unload at the worst moment delivers again; empty after a quick count.
+        at_random: True if timers without a key were sent to random partitions.
     """
 
     entries: int
@@ -189,31 +213,55 @@ class Replay:
     peak_of_total: Peak
     peak_per_partition: Peak
     was_sorted: bool
+    redelivered: Mapping[AckFormat, Redelivery] = field(default_factory=dict)
+    at_random: bool = False
 
 
 def count(cached: CachedSends, asked: Sequence[Asked], *, sends_per_chunk: int = SENDS_PER_CHUNK) -> list[Replay]:
-    """Replay several plans in one pass, or in two for plans with ledgers; peaks are exact at the grid's moments."""
+    """Replay several plans in one pass; peaks are exact at the grids' moments."""
     jobs = [_Job.of(number, one, cached, sends_per_chunk) for number, one in enumerate(asked)]
-    with_ledgers = [job for job in jobs if job.asked.ledger_entries]
-    entries = _entries_before(_passed(cached, with_ledgers, {}, tally=True)) if with_ledgers else {}
-    found = _passed(cached, jobs, entries, tally=False)
-    own: defaultdict[int, list[Found]] = defaultdict(list)
-    for row in found:
-        own[row.number].append(row)
-    return [_replayed(cached, one, own[number]) for number, one in enumerate(asked)]
+    direct = [job for job in jobs if job.borders is None]
+    arranged = [job for job in jobs if job.borders is not None]
+    frames: list[DataFrame] = []
+    if direct:
+        frames.append(cached.frame.mapInArrow(_placing_pieces(direct), PLACED_SCHEMA))
+    if arranged:
+        cut = cached.frame.mapInArrow(_arranging(arranged), ARRANGED_SCHEMA)
+        by_number = {job.number: job for job in arranged}
+        frames.append(cut.groupBy(NUMBER, TOPIC, CHUNK).applyInArrow(_placing_chunks(by_number), PLACED_SCHEMA))
+    spark = cached.frame.sparkSession
+    tasks = min(int(spark.conf.get("spark.sql.shuffle.partitions") or 200), sum(job.groups for job in jobs))
+    with few_at_once(spark):
+        summed = (
+            reduce(DataFrame.unionAll, frames)
+            .repartitionById(tasks, F.col(GROUP) % tasks)
+            .sortWithinPartitions(NUMBER, TOPIC, INTERVAL, PARTITION, PLACE)
+            .mapInArrow(_summing(jobs), SUMMED_SCHEMA)
+            .toArrow()
+        )
+    found: list[list[Summed]] = [[] for _ in jobs]
+    for number, packed in zip(*(column.to_pylist() for column in summed.columns), strict=True):
+        found[number].append(pickle.loads(packed))  # noqa: S301 - of our tasks
+    return [_replayed(cached, one, own) for one, own in zip(asked, found, strict=True)]
 
 
-def _replayed(cached: CachedSends, asked: Asked, found: Sequence[Found]) -> Replay:
-    gaps = gap_counts(asked.grid, found)
+def _replayed(cached: CachedSends, asked: Asked, found: Sequence[Summed]) -> Replay:
+    gaps = replace(GapCounts.joined([one.gaps for one in found] or [GapTally(asked.grid).found()]), grid=asked.grid)
+    redelivered = sum((one.redelivered for one in found), np.zeros((2, len(asked.moments_ms)), np.int64))
     return Replay(
         entries=gaps.entries,
-        hop_count=sum(row.hops for row in found),
-        hop_count_max=max(row.hops_max for row in found),
+        hop_count=sum(one.hops for one in found),
+        hop_count_max=max((one.hops_max for one in found), default=0),
         gaps=gaps,
         peak_of_total=gaps.peak_of_total,
         peak_per_partition=gaps.peak_per_partition,
         was_sorted=cached.was_sorted or not keeps_order(asked.plan),
+        redelivered={} if asked.profile is None else worst_of(asked.moments_ms, redelivered),
+        at_random=asked.at_random,
     )
+
+
+MAX_GROUPS = 16  # tasks that sum the topics of a plan
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -226,6 +274,7 @@ class _Job:
     borders: Mapping[str, Integers] | None
     ranks: Mapping[tuple[str, int, int], int]  # ranks of pieces, see `CachedSends.ranks`
     sends_before: tuple[int, ...]  # by rank, the number of earlier sends, for round-robin routing
+    groups: int  # tasks that sum the due partitions
 
     @classmethod
     def of(cls, number: int, asked: Asked, cached: CachedSends, sends_per_chunk: int) -> _Job:
@@ -236,56 +285,112 @@ class _Job:
                     routes(asked.plan, marks.publish_ms, marks.due_ms).arrival_ms, marks.weights, sends_per_chunk
                 )
                 for topic, marks in cached.marks.items()
+                if asked.topic in (None, topic)
             }
-        return cls(number=number, asked=asked, borders=borders, ranks=cached.ranks, sends_before=cached.sends_before)
+        topics = len(cached.marks) if asked.topic is None else 1
+        return cls(
+            number=number,
+            asked=asked,
+            borders=borders,
+            ranks=cached.ranks,
+            sends_before=cached.sends_before,
+            groups=min(topics, MAX_GROUPS),
+        )
 
-    def partitions_of(self, rank: int, sends: Sends) -> Integers | None:
-        """Return the partition of each send: by key, or round-robin without a key, as in the producer; None: there is a
-        single partition. The round-robin counter counts sends with a key as well.
+    def played(self, sends: Sends, rank: int) -> tuple[Sends, Integers | None]:
+        """Return the sends to be played, with the partition of each: by key, or without a key in turns, as in the
+        producer, or at random; None: there is a single partition. The turns count sends with a key as well.
         """
-        partitions = self.asked.plan.own_partitions
-        if partitions == 1:
-            return None
-        turn = (self.sends_before[rank] + np.arange(len(sends))) % partitions
-        if sends.key_hash is None:
-            return turn
-        return np.where(sends.key_hash == NO_KEY, turn, sends.key_hash % partitions)
+        partitions, asked = self.asked.plan.own_partitions, self.asked
+        partition = None
+        if partitions > 1:
+            partition = self.sends_before[rank] + np.arange(len(sends))
+            partition = scattered(partition, partitions) if asked.at_random else partition % partitions
+            if sends.key_hash is not None:
+                partition = np.where(sends.key_hash == NO_KEY, partition, sends.key_hash % partitions)
+        if asked.shorter_than_ms:
+            short = sends.due_ms - sends.publish_ms < asked.shorter_than_ms
+            sends, partition = sends.at(short), None if partition is None else partition[short]
+        return sends, partition
+
+    def placed(
+        self,
+        topic: str,
+        place: int,
+        arrival_ms: Integers,
+        acknowledged_ms: Integers,
+        interval: Integers | None,
+        partition: Integers | None,
+        *,
+        hops: int = 0,
+        hops_max: int = 0,
+    ) -> pa.RecordBatch:
+        """Count, or sort by due partition, a stretch of positions: rows of `PLACED_SCHEMA`."""
+        dues, number = _numbered(self.asked.plan.own_partitions, interval, partition)
+        parts, arrivals, stays = ([b""] * len(dues) for _ in range(3))
+        if self.asked.profile is None:
+            counter = RangeCounter(self.asked.grid)
+            for index in range(len(dues)):
+                counter.open(index)
+            counter.feed(0 if number is None else number, acknowledged_ms)
+            parts = [pickle.dumps(part) for part in counter.parts()]
+        else:
+            order = np.arange(len(arrival_ms)) if number is None else np.argsort(number, kind="stable")
+            sizes = [len(order)] if number is None else np.bincount(number, minlength=len(dues))
+            for index, own in enumerate(np.split(order, np.cumsum(sizes)[:-1])):
+                arrivals[index] = packed_ascending(arrival_ms[own])
+                stays[index] = packed_spans(acknowledged_ms[own] - arrival_ms[own])
+        rows, more = len(dues), [0] * (len(dues) - 1)
+        group = self.number + zlib.crc32(topic.encode()) % self.groups
+        columns = (
+            *([value] * rows for value in (self.number, group, topic)),
+            *zip(*dues, strict=True),
+            [place] * rows,
+            *([value, *more] for value in (hops, hops_max)),
+            *(parts, arrivals, stays),
+        )
+        arrays = [pa.array(column, kind.type) for column, kind in zip(columns, _PLACED, strict=True)]
+        return pa.RecordBatch.from_arrays(arrays, schema=_PLACED)
 
 
-def _passed(cached: CachedSends, jobs: Sequence[_Job], entries: _Entries, *, tally: bool) -> list[Found]:
-    direct = [job for job in jobs if job.borders is None]
-    arranged = {job.number: job for job in jobs if job.borders is not None}
-    frames: list[DataFrame] = []
-    if direct:
-        frames.append(cached.frame.mapInArrow(_counting_pieces(direct, entries, tally=tally), FOUND_SCHEMA))
-    if arranged:
-        cut = cached.frame.mapInArrow(_arranging(list(arranged.values())), ARRANGED_SCHEMA)
-        by_chunk = cut.groupBy(NUMBER, TOPIC, CHUNK)
-        frames.append(by_chunk.applyInArrow(_counting_chunks(arranged, entries, tally=tally), FOUND_SCHEMA))
-    with few_at_once(cached.frame.sparkSession):
-        return found_rows(reduce(DataFrame.unionAll, frames).toArrow())
+def scattered(index: Integers, partitions: int) -> Integers:
+    """Return a random partition for each send, the same for the same index (splitmix64)."""
+    mixed = index.astype(np.uint64) + np.uint64(0x9E3779B97F4A7C15)
+    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
+        mixed = (mixed ^ (mixed >> np.uint64(shift))) * np.uint64(factor)
+    found: Integers = ((mixed ^ (mixed >> np.uint64(31))) % np.uint64(partitions)).astype(np.int64)
+    return found
 
 
-def _counting_pieces(jobs: Sequence[_Job], entries: _Entries, *, tally: bool) -> Any:
+def _by_topic(jobs: Sequence[_Job], row: Mapping[str, Any]) -> Iterator[tuple[_Job, str, int, Sends, Integers | None]]:
+    """Iterate over the jobs of a piece, with its topic, its rank, the sends to be played and their partitions."""
+    topic = row[TOPIC]
+    sends: Sends | None = None
+    for job in jobs:
+        if job.asked.topic in (None, topic):
+            sends = sends or sends_of(row)
+            rank = job.ranks[topic, row[TASK], row[PIECE]]
+            own, partition = job.played(sends, rank)
+            if len(own):
+                yield job, topic, rank, own, partition
+
+
+def _placing_pieces(jobs: Sequence[_Job]) -> Any:
 
     def kernel(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for row in (row for batch in batches for row in rows_of(batch)):
-            topic, sends = row[TOPIC], sends_of(row)
-            for job in jobs:
-                rank = job.ranks[topic, row[TASK], row[PIECE]]
+            for job, topic, rank, sends, partition in _by_topic(jobs, row):
                 way = routes(job.asked.plan, sends.publish_ms, sends.due_ms)
-                partition = job.partitions_of(rank, sends)
-                before = entries.get((job.number, topic, rank), {})
-                yield _counted(job, topic, rank, way.acknowledged_ms, way.interval, partition, before, tally=tally)
+                yield job.placed(topic, rank, way.arrival_ms, way.acknowledged_ms, way.interval, partition)
 
     return kernel
 
 
-def _counting_chunks(jobs: Mapping[int, _Job], entries: _Entries, *, tally: bool) -> Any:
-    """Map all arrivals of a chunk of time under one plan to counts."""
+def _placing_chunks(jobs: Mapping[int, _Job]) -> Any:
+    """Map all arrivals of a chunk of time under one plan to rows by due partition."""
 
     def kernel(table: pa.Table) -> pa.Table:
-        rows = sorted((row for batch in table.to_batches() for row in rows_of(batch)), key=lambda row: row[RANK])
+        rows = sorted((row for batch in table.to_batches() for row in rows_of(batch)), key=itemgetter(RANK))
         job, topic, place = jobs[rows[0][NUMBER]], rows[0][TOPIC], rows[0][CHUNK]
         arrival_ms = np.concatenate([unpacked_ascending(memoryview(row[ARRIVAL_MS])) for row in rows])
         stay_ms = np.concatenate([unpacked_spans(memoryview(row[STAY_MS])) for row in rows])
@@ -294,19 +399,18 @@ def _counting_chunks(jobs: Mapping[int, _Job], entries: _Entries, *, tally: bool
             partition = np.concatenate([unpacked_spans(memoryview(row[DUE_PARTITION])) for row in rows])
         # Arrivals of the same millisecond are in the order of the sends.
         order = np.argsort(arrival_ms, kind="stable")
-        found = _counted(
-            job,
+        arrival_ms = arrival_ms[order]
+        found = job.placed(
             topic,
             place,
-            (arrival_ms + stay_ms)[order],
+            arrival_ms,
+            arrival_ms + stay_ms[order],
             None,
             None if partition is None else partition[order],
-            entries.get((job.number, topic, place), {}),
             hops=sum(row[HOPS] for row in rows),
             hops_max=max(row[HOPS_MAX] for row in rows),
-            tally=tally,
         )
-        return pa.Table.from_batches([found], FOUND_ARROW)
+        return pa.Table.from_batches([found], _PLACED)
 
     return kernel
 
@@ -314,9 +418,11 @@ def _counting_chunks(jobs: Mapping[int, _Job], entries: _Entries, *, tally: bool
 def _arranging(jobs: Sequence[_Job]) -> Any:
     """Cut pieces by arrival times, each part in order of arrival, under plans that change the order of sends."""
 
-    def arranged(job: _Job, topic: str, rank: int, sends: Sends) -> Iterator[pa.RecordBatch]:
+    def arranged(
+        job: _Job, topic: str, rank: int, sends: Sends, partition: Integers | None
+    ) -> Iterator[pa.RecordBatch]:
         assert job.borders is not None
-        plan, partition = job.asked.plan, job.partitions_of(rank, sends)
+        plan = job.asked.plan
         arrival_ms, acknowledged_ms, hops, _ = routes(plan, sends.publish_ms, sends.due_ms)
         index = np.arange(len(sends))
         if plan.intake:
@@ -350,59 +456,51 @@ def _arranging(jobs: Sequence[_Job]) -> Any:
 
     def kernel(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for row in (row for batch in batches for row in rows_of(batch)):
-            topic, sends = row[TOPIC], sends_of(row)
-            for job in jobs:
-                yield from arranged(job, topic, job.ranks[topic, row[TASK], row[PIECE]], sends)
+            for piece in _by_topic(jobs, row):
+                yield from arranged(*piece)
 
     return kernel
 
 
-def _counted(
-    job: _Job,
-    topic: str,
-    place: int,
-    acknowledged_ms: Integers,
-    interval: Integers | None,
-    partition: Integers | None,
-    before: Mapping[DuePartition, int],
-    *,
-    hops: int = 0,
-    hops_max: int = 0,
-    tally: bool,
-) -> pa.RecordBatch:
-    """Count a stretch of positions, by due partition: a row of `FOUND_SCHEMA`."""
-    dues, number = _numbered(topic, job.asked.plan.own_partitions, interval, partition)
-    if tally:
-        counts = [len(acknowledged_ms)] if number is None else np.bincount(number, minlength=len(dues)).tolist()
-        parts: Sequence[Part | None] = [None] * len(dues)
-    else:
-        counter = RangeCounter(job.asked.grid, ledger_entries=job.asked.ledger_entries)
-        for index, due in enumerate(dues):
-            counter.open(index, before.get(due, 0))
-        counter.feed(0 if number is None else number, acknowledged_ms)
-        found = counter.parts()
-        counts, parts = [part.entries for part in found], found
-    rows = [
-        Found(
-            number=job.number,
-            place=place,
-            due=due,
-            entries=entries,
-            hops=hops if index == 0 else 0,
-            hops_max=hops_max,
-            part=part,
-        )
-        for index, (due, entries, part) in enumerate(zip(dues, counts, parts, strict=True))
-    ]
-    return found_batch(rows)
+def _summing(jobs: Sequence[_Job]) -> Any:
+    """Join rows of `PLACED_SCHEMA`, in the order of due partitions and places, and sum each plan's partitions."""
+
+    def summed(number: int, rows: Iterable[dict[str, Any]]) -> Summed:
+        asked = jobs[number].asked
+        tally, hops, hops_max = GapTally(asked.grid, by_topic=asked.by_topic), 0, 0
+        redelivered = np.zeros((2, len(asked.moments_ms)), np.int64)
+        for (topic, _, _), places in groupby(rows, itemgetter(TOPIC, INTERVAL, PARTITION)):
+            own = _Partition(asked)
+            for row in places:
+                own.add(row)
+                hops, hops_max = hops + row[HOPS], max(hops_max, row[HOPS_MAX])
+            tally.add(topic, *own.counted())
+            if own.unload is not None:
+                redelivered += own.unload.redelivered()
+        # The driver has the grid.
+        gaps = replace(tally.found(), grid=_NO_GRID)
+        return Summed(gaps=gaps, hops=hops, hops_max=hops_max, redelivered=redelivered)
+
+    def kernel(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        every = (row for batch in batches for row in rows_of(batch))
+        for number, rows in groupby(every, itemgetter(NUMBER)):
+            yield one_row(_SUMMED, number, pickle.dumps(summed(number, rows)))
+
+    return kernel
+
+
+_NO_GRID = Grid.at(np.zeros(1, np.int64))
+_NONE = np.zeros(0, np.int64)
 
 
 def _numbered(
-    topic: str, partitions: int, interval: Integers | None, partition: Integers | None
-) -> tuple[list[DuePartition], Integers | None]:
-    """Return the due partitions of some entries, and the index of each entry's partition; None: a single partition."""
+    partitions: int, interval: Integers | None, partition: Integers | None
+) -> tuple[list[tuple[int, int]], Integers | None]:
+    """Return the due partitions of some entries as (interval, partition), and the index of each entry's due partition;
+    None: there is a single one.
+    """
     if interval is None and partition is None:
-        return [DuePartition(topic=topic, interval=0, partition=0)], None
+        return [(0, 0)], None
     least, code = 0, partition
     if interval is not None:
         least = int(interval.min())
@@ -414,20 +512,35 @@ def _numbered(
         code = (interval - least) * partitions + (0 if partition is None else partition)
     assert code is not None
     present, number = distinct(code)
-    dues = [
-        DuePartition(topic=topic, interval=least + one // partitions, partition=one % partitions)
-        for one in present.tolist()
-    ]
-    return dues, number
+    return [(least + one // partitions, one % partitions) for one in present.tolist()], number
 
 
-def _entries_before(found: Sequence[Found]) -> _Entries:
-    so_far: defaultdict[tuple[int, DuePartition], int] = defaultdict(int)
-    before: defaultdict[tuple[int, str, int], dict[DuePartition, int]] = defaultdict(dict)
-    for row in sorted(found, key=lambda row: row.place):
-        before[row.number, row.due.topic, row.place][row.due] = so_far[row.number, row.due]
-        so_far[row.number, row.due] += row.entries
-    return dict(before)
+class _Partition:
+    """Reads the rows of a due partition, in the order of positions."""
+
+    def __init__(self, asked: Asked) -> None:
+        self._stitcher = Stitcher(asked.grid)
+        self.unload: Unload | None = None
+        if asked.profile is not None:
+            self._ledgers, self._counter = Ledgers(asked.profile, asked.entry_bytes), RangeCounter(asked.grid)
+            self._counter.open(0)
+            self.unload = Unload(asked.moments_ms, asked.profile)
+
+    def add(self, row: Mapping[str, Any]) -> None:
+        if self.unload is None:
+            self._stitcher.add(pickle.loads(row[PART]))  # noqa: S301 - of our tasks
+            return
+        arrival_ms = unpacked_ascending(memoryview(row[ARRIVAL_MS]))
+        acknowledged_ms = arrival_ms + unpacked_spans(memoryview(row[STAY_MS]))
+        ledger, entry = self._ledgers.places(arrival_ms)
+        self._counter.feed(0, acknowledged_ms, ledger, entry)
+        self.unload.feed(acknowledged_ms, ledger)
+
+    def counted(self) -> tuple[int, Changes]:
+        """Return the entries, and the changes of the number of ranges."""
+        if self.unload is not None:
+            self._stitcher.add(*self._counter.parts())
+        return self._stitcher.entries, self._stitcher.changes()
 
 
 def replay(
@@ -435,7 +548,7 @@ def replay(
     plan: Plan,
     *,
     grid: Grid | None = None,
-    ledger_entries: int = 0,
+    profile: BrokerProfile | None = None,
     exact_peak: bool = False,
     sends_per_chunk: int = SENDS_PER_CHUNK,
 ) -> Replay:
@@ -444,9 +557,10 @@ def replay(
     Args:
         history: A normalised history (`columns.HISTORY_SCHEMA`). Each topic is played through the plan by itself.
         plan: A plan of any scheme.
-        grid: See `replay_all`.
-        ledger_entries: See `replay_all`.
-        exact_peak: ``exact_peaks`` of `replay_all`.
+        grid: Moments at which gaps are counted; None: see `grid_for`.
+        profile: The broker, for a full count: with its ledgers, and with redelivery. None: a quick count.
+        exact_peak: Make further passes until all peaks are exact. Otherwise peaks are exact at the grid's moments, and
+            bounded between them.
         sends_per_chunk: Approximate number of rows that a task sorts, if they have to be sorted.
 
     Raises:
@@ -454,86 +568,111 @@ def replay(
     """
     cached = keep(history, sends_per_chunk=sends_per_chunk)
     try:
-        (found,) = replay_all(
-            cached,
-            [plan],
-            grid=grid,
-            ledger_entries=ledger_entries,
-            exact_peaks=exact_peak,
-            sends_per_chunk=sends_per_chunk,
-        )
+        asked = Asked(plan=plan, grid=grid or grid_for(cached), profile=profile)
+        if exact_peak:
+            (found,) = count_exactly(cached, [asked], sends_per_chunk=sends_per_chunk)
+        else:
+            (found,) = count(cached, [asked], sends_per_chunk=sends_per_chunk)
     finally:
         cached.forget()
     return found
 
 
-def replay_all(
-    cached: CachedSends,
-    plans: Sequence[Plan],
-    *,
-    grid: Grid | None = None,
-    ledger_entries: int = 0,
-    exact_peaks: bool = False,
-    refuted_above: float = math.inf,
-    sends_per_chunk: int = SENDS_PER_CHUNK,
-) -> list[Replay]:
-    """Play the sends of a history through several plans, in one pass.
+SENDS_PER_MOMENT = 200
+"""Sends for each moment of a grid: so few ranges begin between two moments that most bounds decide."""
 
-    Args:
-        cached: The sends. Each topic is played through the plans by itself.
-        plans: Plans of any scheme.
-        grid: Moments at which gaps are counted; None: 4,096 moments from the first send to the last due time.
-        ledger_entries: Entries after which a ledger is closed; 0: all entries are in a single ledger.
-        exact_peaks: Make further passes, on finer and finer grids of the spans that may contain a peak, until all peaks
-            are exact. Otherwise peaks are exact at the grid's moments, and bounded between them.
-        refuted_above: With ``exact_peaks``: a plan with a partition known to have more gaps gets no further pass. Its
-            peaks are lower bounds.
-        sends_per_chunk: Approximate number of arrivals that a task sorts.
 
-    Returns:
-        The result of each plan, in the order of ``plans``.
+def grid_for(cached: CachedSends) -> Grid:
+    """Return moments from the first send to the last due time: 4,096, and more for more sends.
 
     Raises:
         EmptyHistory: There are no sends.
     """
     if not cached.pieces:
         raise EmptyHistory
-    grid = grid or Grid.regular(
-        min(piece.first_ms for piece in cached.pieces), max(piece.last_due_ms for piece in cached.pieces)
+    sends = sum(piece.sends for piece in cached.pieces)
+    return Grid.regular(
+        min(piece.first_ms for piece in cached.pieces),
+        max(piece.last_due_ms for piece in cached.pieces),
+        min(max(sends // SENDS_PER_MOMENT, DEFAULT_POINTS), MAX_POINTS),
     )
-    asked = [Asked(plan=plan, grid=grid, ledger_entries=ledger_entries) for plan in plans]
-    found = count(cached, asked, sends_per_chunk=sends_per_chunk)
-    return _with_exact_peaks(cached, asked, found, refuted_above, sends_per_chunk) if exact_peaks else found
 
 
-def _with_exact_peaks(
-    cached: CachedSends, asked: Sequence[Asked], counted: Sequence[Replay], refuted_above: float, sends_per_chunk: int
+def count_exactly(
+    cached: CachedSends,
+    asked: Sequence[Asked],
+    *,
+    limit: float | None = None,
+    sends_per_chunk: int = SENDS_PER_CHUNK,
 ) -> list[Replay]:
-    total = [one.peak_of_total for one in counted]
-    partition = [one.peak_per_partition for one in counted]
-    gaps = {number: one.gaps for number, one in enumerate(counted)}
+    """Replay several plans, in further passes on finer and finer grids of the spans that may contain a peak, until all
+    peaks are exact; a full count counts redelivery in these.
+
+    Args:
+        cached: The sends.
+        asked: The plans.
+        limit: Only decide whether a partition has more gaps than this: a span without more gaps is not refined, and a
+            plan that has more gets no further pass. A peak up to the limit has a ``gap_count_limit`` up to the limit
+            too; None: all peaks are exact.
+        sends_per_chunk: Approximate number of arrivals that a task sorts.
+    """
+    found = count(cached, asked, sends_per_chunk=sends_per_chunk)
+    peaks = [_Peaks(one.gaps, limit) for one in found]
+    redelivered = [one.redelivered for one in found]
+    last = {number: (one, found[number].gaps) for number, one in enumerate(asked)}
     while True:
-        finer: dict[int, Asked] = {}
-        for number, of in gaps.items():
-            if partition[number].gap_count > refuted_above:
-                continue
-            spans = of.open_spans(least_total=total[number].gap_count, least_partition=partition[number].gap_count)
-            grid = of.grid.refined(spans)
-            if grid is not None:
-                finer[number] = replace(asked[number], grid=grid)
-        if not finer:
+        wanted: dict[int, Asked] = {}
+        for number, (one, gaps) in last.items():
+            # A pass unloads at the moments of the pass before it, and the last pass at those of the finest grid.
+            moments_ms = _NONE if one.profile is None else unload_moments(gaps, one.profile)
+            grid = peaks[number].finer()
+            if grid is not None or len(moments_ms):
+                wanted[number] = replace(one, grid=grid or _NO_GRID, moments_ms=moments_ms)
+        if not wanted:
             break
-        found = count(cached, list(finer.values()), sends_per_chunk=sends_per_chunk)
-        gaps = {number: one.gaps for number, one in zip(finer, found, strict=True)}
-        for number, of in gaps.items():
-            total[number] = max(total[number], of.peak_of_total, key=attrgetter("gap_count"))
-            partition[number] = max(partition[number], of.peak_per_partition, key=attrgetter("gap_count"))
-    # Unless it was refuted: no moment has a higher count, and no span can have a higher count.
-    for peaks in (total, partition):
-        for number, peak in enumerate(peaks):
-            if partition[number].gap_count <= refuted_above:
-                peaks[number] = replace(peak, gap_count_limit=peak.gap_count)
+        counted = dict(zip(wanted, count(cached, list(wanted.values()), sends_per_chunk=sends_per_chunk), strict=True))
+        last = {number: (one, counted[number].gaps) for number, one in wanted.items() if one.grid is not _NO_GRID}
+        for number, result in counted.items():
+            redelivered[number] = worse_of(redelivered[number], result.redelivered)
+            if number in last:
+                peaks[number].add(result.gaps)
     return [
-        replace(one, peak_of_total=total[number], peak_per_partition=partition[number])
-        for number, one in enumerate(counted)
+        replace(one, peak_of_total=own.total, peak_per_partition=own.partition, redelivered=again)
+        for one, own, again in zip(found, peaks, redelivered, strict=True)
     ]
+
+
+class _Peaks:
+    """The peaks of a plan so far, with the bounds of all spans that were not refined."""
+
+    def __init__(self, gaps: GapCounts, limit: float | None) -> None:
+        self._limit = limit
+        self.total, self.partition = gaps.peak_of_total, gaps.peak_per_partition
+        self._settled = [0, 0]
+        self._note(gaps)
+
+    def add(self, gaps: GapCounts) -> None:
+        """Add the counts of a finer grid, which covers all open spans."""
+        self.total = max(self.total, gaps.peak_of_total, key=attrgetter("gap_count"))
+        self.partition = max(self.partition, gaps.peak_per_partition, key=attrgetter("gap_count"))
+        self._note(gaps)
+
+    def finer(self) -> Grid | None:
+        """Return the grid of the next pass; None: the peaks are known."""
+        return self._gaps.grid.refined(self._open)
+
+    def _note(self, gaps: GapCounts) -> None:
+        self._gaps = gaps
+        if self._limit is None:
+            self._open = gaps.open_spans(total=self.total.gap_count, partition=self.partition.gap_count)
+        elif self.partition.gap_count > self._limit:
+            self._open = np.zeros(len(gaps.grid), np.bool_)
+        else:
+            self._open = gaps.open_spans(total=math.inf, partition=self._limit)
+        settled = gaps.grid.spans & ~self._open
+        for index, bounds in enumerate((gaps.together[1], gaps.fullest[1])):
+            self._settled[index] = max(self._settled[index], int(bounds[settled].max(initial=0)))
+        self.total, self.partition = (
+            replace(peak, gap_count_limit=max(peak.gap_count, limit))
+            for peak, limit in zip((self.total, self.partition), self._settled, strict=True)
+        )

@@ -68,6 +68,10 @@ def unpacked_ascending(packed: memoryview) -> Integers:
 
 PIECE_SENDS = 1 << 18  # sends of a piece. A piece and its numpy arrays take 20 MB of a task.
 MARKS = 64  # sends of a piece that the driver receives, evenly over the piece: these determine the chunks of time
+FEW_TOPICS = 64
+"""Most topics whose pieces are made row by row. More topics that take turns in the rows would make tiny pieces: these
+have a single mark each, are never described to the driver, and are joined to pieces of whole topics.
+"""
 NO_KEY = -1
 TASK, PIECE = "task", "piece"
 """Columns: place of a piece in the input. Pieces of a lower task come before, and in a task pieces of a lower number.
@@ -76,14 +80,15 @@ SOURCE = "source"
 REPEATED = "repeated"  # column: number of a piece's sends that repeat another send in send time, due time and key
 HEAVY = "heavy"
 """Column: heavy keys of a piece as read, with their numbers of sends: JSON; null: none, or already reported."""
-FIRST_MS, LAST_MS, LAST_DUE_MS, SENDS, MARKED = "first_ms", "last_ms", "last_due_ms", "sends", "marked"
+FIRST_MS, LAST_MS, LAST_DUE_MS, MARKED = "first_ms", "last_ms", "last_due_ms", "marked"
+SENDS, KEYED = "sends", "keyed"  # columns: number of a piece's sends, and of those with a key
 KEY_HASH, DELAY_MS = "key_hash", "delay_ms"
 PIECES_SCHEMA = schema_of(
-    "topic:text task:long piece:int first_ms:long last_ms:long last_due_ms:long sends:long marked:bytes "
-    "publish_ms:bytes delay_ms:bytes key_hash:bytes heavy:text? repeated:long"
+    "topic:text task:long piece:int first_ms:long last_ms:long last_due_ms:long sends:long keyed:long "
+    "marked:bytes publish_ms:bytes delay_ms:bytes key_hash:bytes heavy:text? repeated:long"
 )
 """A piece: times are packed (`packed_spans`), hashes of keys are 32-bit integers, empty if no send has a key."""
-NOTES = (TOPIC, TASK, PIECE, FIRST_MS, LAST_MS, LAST_DUE_MS, SENDS, MARKED, HEAVY, REPEATED)
+NOTES = (TOPIC, TASK, PIECE, FIRST_MS, LAST_MS, LAST_DUE_MS, SENDS, KEYED, MARKED, HEAVY, REPEATED)
 PIECES_ARROW = to_arrow_schema(PIECES_SCHEMA)
 
 
@@ -135,6 +140,7 @@ class Piece:
     last_ms: int  # last publish time
     last_due_ms: int  # latest due time
     sends: int  # number of sends
+    keyed: int  # number of sends with a key
     marks: Integers  # (publish, due) of some sends, evenly over the piece: an array of two rows
     heavy: tuple[tuple[str, int], ...] = ()  # the heaviest keys of the piece, as read
     repeated: int = 0  # sends that repeat an earlier send in send time, due time and key
@@ -148,10 +154,15 @@ def piece_of(row: Mapping[str, Any]) -> Piece:
         last_ms=row[LAST_MS],
         last_due_ms=row[LAST_DUE_MS],
         sends=row[SENDS],
+        keyed=row[KEYED],
         marks=np.frombuffer(row[MARKED], "<i8").reshape(2, -1),
-        heavy=() if row[HEAVY] is None else tuple((key, sends) for key, sends in json.loads(row[HEAVY])),
+        heavy=heavy_of(row),
         repeated=row[REPEATED],
     )
+
+
+def heavy_of(row: Mapping[str, Any]) -> tuple[tuple[str, int], ...]:
+    return () if row[HEAVY] is None else tuple((key, sends) for key, sends in json.loads(row[HEAVY]))
 
 
 def sends_of(row: Mapping[str, Any]) -> Sends:
@@ -174,26 +185,37 @@ def rows_of(batch: pa.RecordBatch) -> Iterator[dict[str, Any]]:
         }
 
 
-def pieces(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    context = TaskContext.get()
-    task, number = (0 if context is None else context.partitionId()), 0
-    for table in _buffered(batches):
-        sends = Sends(
-            publish_ms=table[PUBLISH_MS].to_numpy().astype(np.int64, copy=False),
-            due_ms=table[DUE_MS].to_numpy().astype(np.int64, copy=False),
-            key_hash=key_hashes(table[KEY]),
-        )
-        for topic, rows in zip(*rows_by_topic(table[TOPIC]), strict=True):
-            heavy, ordered = None, sends.at(rows).in_order()
-            if sends.key_hash is not None:
-                keys = table[KEY]
-                heavy = heavy_keys(keys if isinstance(rows, slice) else keys.take(pa.array(rows)))
-            yield piece_batch(topic, (task, number), ordered, heavy, repeated(ordered))
-            number += 1
+def _pieces(topics: int) -> Any:
+    """Map the rows of a history with about so many topics to pieces."""
+    # More topics share a longer buffer, up to 2 million rows: 160 MB of a task.
+    marks, buffer_rows = (MARKS, PIECE_SENDS) if topics <= FEW_TOPICS else (1, 8 * PIECE_SENDS)
+
+    def kernel(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        context = TaskContext.get()
+        task, number = (0 if context is None else context.partitionId()), 0
+        for table in _buffered(batches, buffer_rows):
+            sends = Sends(
+                publish_ms=table[PUBLISH_MS].to_numpy().astype(np.int64, copy=False),
+                due_ms=table[DUE_MS].to_numpy().astype(np.int64, copy=False),
+                key_hash=key_hashes(table[KEY]),
+            )
+            found = []
+            for topic, rows in zip(*rows_by_topic(table[TOPIC]), strict=True):
+                heavy, ordered = None, sends.at(rows).in_order()
+                if sends.key_hash is not None:
+                    keys = table[KEY]
+                    heavy = heavy_keys(keys if isinstance(rows, slice) else keys.take(pa.array(rows)))
+                for low in range(0, len(ordered), PIECE_SENDS):
+                    part = ordered.at(slice(low, low + PIECE_SENDS))
+                    found.append(piece_row(topic, (task, number), part, heavy, repeated(part), marks))
+                    heavy, number = None, number + 1
+            yield batch_of(found)
+
+    return kernel
 
 
-def _buffered(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
-    """Buffer as many rows as fit into a piece, all of the same source."""
+def _buffered(batches: Iterable[pa.RecordBatch], most: int) -> Iterator[pa.Table]:
+    """Buffer at most so many rows, all of the same source."""
     waiting: list[pa.RecordBatch] = []
     rows, source = 0, 0
     for batch in batches:
@@ -204,7 +226,7 @@ def _buffered(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
         for low, high in pairwise(cuts):
             if low == high:
                 continue
-            if waiting and (rows + high - low > PIECE_SENDS or sources[low] != source):
+            if waiting and (rows + high - low > most or sources[low] != source):
                 yield pa.Table.from_batches(waiting)
                 waiting, rows = [], 0
             waiting.append(batch.slice(low, high - low))
@@ -249,11 +271,17 @@ def repeated(sends: Sends) -> int:
     return int(same.sum())
 
 
-def piece_batch(
-    topic: str, place: tuple[int, int], sends: Sends, heavy: str | None = None, repeats: int = 0
-) -> pa.RecordBatch:
-    some = np.unique(np.linspace(0, len(sends) - 1, min(MARKS, len(sends))).astype(np.int64))
-    row: dict[str, Any] = {
+def piece_row(
+    topic: str,
+    place: tuple[int, int],
+    sends: Sends,
+    heavy: str | None = None,
+    repeats: int = 0,
+    marks: int = MARKS,
+) -> dict[str, Any]:
+    """Build a row of `PIECES_SCHEMA`."""
+    some = np.unique(np.linspace(0, len(sends) - 1, min(marks, len(sends))).astype(np.int64))
+    return {
         TOPIC: topic,
         TASK: place[0],
         PIECE: place[1],
@@ -261,6 +289,7 @@ def piece_batch(
         LAST_MS: int(sends.publish_ms[-1]),
         LAST_DUE_MS: int(sends.due_ms.max()),
         SENDS: len(sends),
+        KEYED: 0 if sends.key_hash is None else int(np.count_nonzero(sends.key_hash != NO_KEY)),
         MARKED: np.stack([sends.publish_ms[some], sends.due_ms[some]]).astype("<i8").tobytes(),
         PUBLISH_MS: packed_ascending(sends.publish_ms),
         DELAY_MS: packed_spans(sends.due_ms - sends.publish_ms),
@@ -268,7 +297,10 @@ def piece_batch(
         HEAVY: heavy,
         REPEATED: repeats,
     }
-    return pa.RecordBatch.from_pylist([row], schema=PIECES_ARROW)
+
+
+def batch_of(rows: Sequence[Mapping[str, Any]], schema: pa.Schema = PIECES_ARROW) -> pa.RecordBatch:
+    return pa.RecordBatch.from_pylist(list(rows), schema=schema)
 
 
 SENDS_PER_CHUNK = 500_000  # a task sorts a chunk of time of about this many sends
@@ -292,18 +324,32 @@ class CachedSends:
         frame: DataFrame of `PIECES_SCHEMA`, in Spark's cache.
         pieces: Pieces of the DataFrame, in order of time; pieces of a topic do not overlap.
         was_sorted: True if the history was not in order, and Spark had to sort it.
-        keys: By topic, the heaviest keys.
     """
 
     frame: DataFrame
     pieces: tuple[Piece, ...]
     was_sorted: bool
-    keys: Mapping[str, KeyShares]
 
     def of(self, topic: str) -> CachedSends:
         pieces = tuple(piece for piece in self.pieces if piece.topic == topic)
         frame = self.frame.where(F.col(TOPIC) == topic)
-        return CachedSends(frame=frame, pieces=pieces, was_sorted=self.was_sorted, keys=self.keys)
+        return CachedSends(frame=frame, pieces=pieces, was_sorted=self.was_sorted)
+
+    @cached_property
+    def keys(self) -> Mapping[str, KeyShares]:
+        """By topic, the heaviest keys."""
+        return {
+            topic: KeyShares.merged(KeyShares(piece.sends, piece.heavy) for piece in own)
+            for topic, own in _pieces_by_topic(self.pieces).items()
+        }
+
+    @cached_property
+    def keyed(self) -> Mapping[str, bool]:
+        """By topic, whether every send has a key."""
+        return {
+            topic: all(piece.keyed == piece.sends for piece in own)
+            for topic, own in _pieces_by_topic(self.pieces).items()
+        }
 
     @cached_property
     def ranks(self) -> Mapping[tuple[str, int, int], int]:
@@ -323,12 +369,7 @@ class CachedSends:
     @cached_property
     def marks(self) -> Mapping[str, Marks]:
         """By topic, a sample of its sends."""
-        marks: dict[str, Marks] = {}
-        for topic, own in _pieces_by_topic(self.pieces).items():
-            publish_ms, due_ms = np.concatenate([piece.marks for piece in own], axis=1)
-            weights = [np.full(piece.marks.shape[1], piece.sends / piece.marks.shape[1]) for piece in own]
-            marks[topic] = Marks(publish_ms=publish_ms, due_ms=due_ms, weights=np.concatenate(weights))
-        return marks
+        return marks_of(self.pieces)
 
     def repeated(self, topic: str) -> int:
         """Count a topic's sends that repeat another send in send time, due time and key: duplicates or chance."""
@@ -339,11 +380,12 @@ class CachedSends:
         self.frame.unpersist()
 
 
-def keep(history: DataFrame, *, sends_per_chunk: int = SENDS_PER_CHUNK) -> CachedSends:
+def keep(history: DataFrame, *, topics: int = 1, sends_per_chunk: int = SENDS_PER_CHUNK) -> CachedSends:
     """Read a history once and store its sends.
 
     Args:
         history: A normalised history (`columns.HISTORY_SCHEMA`; sizes are not needed).
+        topics: Number of topics, about: above `FEW_TOPICS` rows are always sorted by topic.
         sends_per_chunk: Approximate number of sends that a task sorts, if the history is not in order.
     """
     wanted = history.select(PUBLISH_MS, DUE_MS, KEY, TOPIC)
@@ -351,23 +393,23 @@ def keep(history: DataFrame, *, sends_per_chunk: int = SENDS_PER_CHUNK) -> Cache
         # Two files may follow each other in a task although the times of a third file lie between theirs: so a piece
         # ends with its file.
         wanted = wanted.withColumn(SOURCE, F.xxhash64(F.input_file_name(), F.input_file_block_start()))
-    frame = wanted.mapInArrow(pieces, PIECES_SCHEMA).persist()
-    found = noted(frame)
-    keys = {
-        topic: KeyShares.merged(KeyShares(piece.sends, piece.heavy) for piece in own)
-        for topic, own in _pieces_by_topic(found).items()
-    }
-    cached = CachedSends(frame=frame, pieces=found, was_sorted=False, keys=keys)
-    # No two pieces of a topic overlap? Sends of the same millisecond are in the order of the input.
-    if all(
-        (before.last_ms, before.place) < (after.first_ms, after.place)
-        for own in _pieces_by_topic(found).values()
-        for before, after in pairwise(own)
-    ):
-        return cached
-    sorted_frame = _sorted(cached, sends_per_chunk).persist()
+    frame = wanted.mapInArrow(_pieces(topics), PIECES_SCHEMA).persist()
+    if topics > FEW_TOPICS:
+        sizes = frame.groupBy(TOPIC).agg(F.sum(SENDS).alias(SENDS))
+        large = [row[0] for row in sizes.where(F.col(SENDS) > sends_per_chunk).collect()]
+        found = noted(frame.where(F.col(TOPIC).isin(large))) if large else ()
+    else:
+        found = noted(frame)
+        # No two pieces of a topic overlap? Sends of the same millisecond are in the order of the input.
+        if all(
+            (before.last_ms, before.place) < (after.first_ms, after.place)
+            for own in _pieces_by_topic(found).values()
+            for before, after in pairwise(own)
+        ):
+            return CachedSends(frame=frame, pieces=found, was_sorted=False)
     with few_at_once(history.sparkSession):
-        cached = CachedSends(frame=sorted_frame, pieces=noted(sorted_frame), was_sorted=True, keys=keys)
+        sorted_frame = _sorted(frame, marks_of(found), sends_per_chunk).persist()
+        cached = CachedSends(frame=sorted_frame, pieces=noted(sorted_frame), was_sorted=True)
     frame.unpersist()
     return cached
 
@@ -395,29 +437,44 @@ def _pieces_by_topic(found: Sequence[Piece]) -> dict[str, list[Piece]]:
     return of_topic
 
 
+def marks_of(pieces: Sequence[Piece]) -> dict[str, Marks]:
+    marks: dict[str, Marks] = {}
+    for topic, own in _pieces_by_topic(pieces).items():
+        publish_ms, due_ms = np.concatenate([piece.marks for piece in own], axis=1)
+        weights = [np.full(piece.marks.shape[1], piece.sends / piece.marks.shape[1]) for piece in own]
+        marks[topic] = Marks(publish_ms=publish_ms, due_ms=due_ms, weights=np.concatenate(weights))
+    return marks
+
+
 def noted(frame: DataFrame) -> tuple[Piece, ...]:
     """Collect the facts about pieces, in order of time; reads the DataFrame into its cache."""
     found = [piece_of(row) for row in frame.select(*NOTES).toArrow().to_pylist()]
     return tuple(sorted(found, key=lambda piece: (piece.first_ms, piece.place, piece.topic)))
 
 
-def _sorted(cached: CachedSends, sends_per_chunk: int) -> DataFrame:
+def _sorted(frame: DataFrame, marks: Mapping[str, Marks], sends_per_chunk: int) -> DataFrame:
     """Sort the sends into pieces that follow each other: cut at moments, and sorted within each chunk of time."""
-    # By topic, the moments at which chunks begin, except the first.
-    borders = {
-        topic: quantile_borders(marks.publish_ms, marks.weights, sends_per_chunk)
-        for topic, marks in cached.marks.items()
-    }
+    # By topic, the moments at which chunks begin, except the first; a topic without marks is a single chunk.
+    borders = {topic: quantile_borders(own.publish_ms, own.weights, sends_per_chunk) for topic, own in marks.items()}
+    chunked = StructType([*PIECES_SCHEMA.fields, *schema_of("chunk:long").fields])
+    chunked_arrow = to_arrow_schema(chunked)
 
     def cut(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
-            for row in rows_of(batch):
-                sends, own = sends_of(row), borders[row[TOPIC]]
+            is_whole = np.array([topic not in borders for topic in batch.column(TOPIC).to_pylist()], np.bool_)
+            whole = batch.filter(pa.array(is_whole))
+            chunk = pa.array(np.zeros(len(whole), np.int64))
+            yield pa.RecordBatch.from_arrays([*whole.columns, chunk], schema=chunked_arrow)
+            for row in rows_of(batch.filter(pa.array(~is_whole))):
+                sends, own, heavy = sends_of(row), borders[row[TOPIC]], row[HEAVY]
                 cuts = [0, *np.searchsorted(sends.publish_ms, own, "left").tolist(), len(sends)]
+                parts = []
                 for chunk, (low, high) in enumerate(pairwise(cuts)):
                     if low < high:
-                        part = piece_batch(row[TOPIC], (row[TASK], row[PIECE]), sends.at(slice(low, high)))
-                        yield part.append_column("chunk", pa.array([chunk], pa.int64()))
+                        part = piece_row(row[TOPIC], (row[TASK], row[PIECE]), sends.at(slice(low, high)), heavy)
+                        parts.append({**part, "chunk": chunk})
+                        heavy = None
+                yield batch_of(parts, chunked_arrow)
 
     def merge(table: pa.Table) -> pa.Table:
         rows = sorted(
@@ -425,18 +482,17 @@ def _sorted(cached: CachedSends, sends_per_chunk: int) -> DataFrame:
         )
         sends = Sends.joined([sends_of(row) for row in rows]).in_order()
         topic, chunk = rows[0][TOPIC], rows[0]["chunk"]
+        keys = KeyShares.merged(KeyShares(row[SENDS], heavy_of(row)) for row in rows)
+        heavy = json.dumps(keys.heavy) if keys.heavy else None
         # A row for each piece; all pieces of a chunk of time have consecutive places.
-        parts = range(0, len(sends), PIECE_SENDS)
-        return pa.Table.from_batches(
-            [
-                piece_batch(topic, (chunk, number), part, repeats=repeated(part))
-                for number, part in enumerate(sends.at(slice(low, low + PIECE_SENDS)) for low in parts)
-            ],
-            PIECES_ARROW,
-        )
+        found = []
+        for number, low in enumerate(range(0, len(sends), PIECE_SENDS)):
+            part = sends.at(slice(low, low + PIECE_SENDS))
+            found.append(piece_row(topic, (chunk, number), part, heavy, repeated(part)))
+            heavy = None
+        return pa.Table.from_batches([batch_of(found)])
 
-    chunked = StructType([*PIECES_SCHEMA.fields, *schema_of("chunk:long").fields])
-    return cached.frame.mapInArrow(cut, chunked).groupBy(TOPIC, "chunk").applyInArrow(merge, PIECES_SCHEMA)
+    return frame.mapInArrow(cut, chunked).groupBy(TOPIC, "chunk").applyInArrow(merge, PIECES_SCHEMA)
 
 
 def quantile_borders(at_ms: Integers, weights: NDArray[np.float64], per_chunk: int) -> Integers:
@@ -467,18 +523,17 @@ def extended(cached: CachedSends, stretches: Sequence[Stretch]) -> CachedSends:
             for row in rows_of(batch):
                 topic, rank = row[TOPIC], ranks[row[TOPIC], row[TASK], row[PIECE]]
                 sends = sends_of(row)
-                yield piece_batch(topic, (0, rank), sends)
+                yield batch_of([piece_row(topic, (0, rank), sends, row[HEAVY])])
                 for number, (from_ms, until_ms, shift_ms) in enumerate(stretches, start=1):
                     low, high = np.searchsorted(sends.publish_ms, [from_ms, until_ms], "left")
                     if low < high:
                         part = sends.at(slice(low, high))
                         later = Sends(part.publish_ms + shift_ms, part.due_ms + shift_ms, part.key_hash)
-                        yield piece_batch(topic, (number, rank), later)
+                        yield batch_of([piece_row(topic, (number, rank), later)])
 
-    spark = cached.frame.sparkSession
-    with few_at_once(spark):
+    with few_at_once(cached.frame.sparkSession):
         frame = cached.frame.mapInArrow(copies, PIECES_SCHEMA).persist()
-        return CachedSends(frame=frame, pieces=noted(frame), was_sorted=cached.was_sorted, keys=cached.keys)
+        return CachedSends(frame=frame, pieces=noted(frame), was_sorted=cached.was_sorted)
 
 
 MAX_CHANGES = 2_000_000  # changes of all topics and days together: 50 MB on the driver

@@ -97,9 +97,7 @@ def gaps_over_time(planned: Planned) -> GapChart:
 
 def _line(played: Replay, first_ms: int, unit_ms: int, growth: float) -> list[tuple[float, float]]:
     times_ms = played.gaps.grid.points_ms
-    counts = np.zeros(len(times_ms), np.int64)  # of the fullest partition at each moment
-    for partition in played.gaps.partitions:
-        np.maximum(counts, partition.changes.counts(len(counts)), out=counts)
+    counts = played.gaps.most
     per_point = -(-len(counts) // MAX_POINTS)
     # The exact peak is included, which may be between two moments of the grid.
     peak = played.peak_per_partition

@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 from tests.support.plans import plan_of
 from timewheel.core.durations import DAY_MS, HOUR_MS
 from timewheel.core.plan import Tiered
-from timewheel.spark_planner.exact.replay import replay_all
+from timewheel.spark_planner.exact.replay import Asked, count_exactly, grid_for
 from timewheel.spark_planner.exact.sends import Stretch, extended, keep
 from timewheel.spark_planner.extrapolation import Days, continuation, extended_cells
 from timewheel.spark_planner.history.generate import START_MS
@@ -121,9 +121,10 @@ def test_sends_that_go_on_are_counted_as_if_the_history_had_them(spark: SparkSes
     keys = np.concatenate([key, key[copied]])
     by_hand = keep(_frame(spark, *_by_hand(sent_ms, due_ms, stretches), keys))
     try:
-        for found, wanted in zip(
-            replay_all(longer, PLANS, exact_peaks=True), replay_all(by_hand, PLANS, exact_peaks=True), strict=True
-        ):
+        counts = (
+            count_exactly(of, [Asked(plan=plan, grid=grid_for(of)) for plan in PLANS]) for of in (longer, by_hand)
+        )
+        for found, wanted in zip(*counts, strict=True):
             assert found.entries == wanted.entries == len(keys)
             assert found.hop_count == wanted.hop_count
             assert found.peak_of_total == wanted.peak_of_total

@@ -37,6 +37,7 @@ from timewheel.spark_planner.choice.choose import (
     rank,
 )
 from timewheel.spark_planner.choice.constraints import GAP_FRACTION, Constraints
+from timewheel.spark_planner.exact.ranges import Peak
 from timewheel.spark_planner.history.keys import EVEN, KeyShares
 from timewheel.spark_planner.job import Deciding, Replays, never_held_ms
 from timewheel.spark_planner.pricing.flow import CLOSE, QUICK
@@ -515,14 +516,14 @@ def test_a_round_that_has_nothing_left_to_count_has_no_number(monkeypatch: pytes
         stages.append(stage)
         yield
 
-    exact = SimpleNamespace(gap_count=5, is_exact=True)
-    replay: Any = SimpleNamespace(peak_per_partition=exact, peak_of_total=exact)
+    replay: Any = SimpleNamespace(peak_per_partition=Peak(gap_count=5, gap_count_limit=5, at_ms=0))
     monkeypatch.setattr(replays_module, "told", told)
-    monkeypatch.setattr(replays_module, "replay_all", lambda _, plans, **__: [replay] * len(plans))
+    monkeypatch.setattr(replays_module, "grid_for", lambda _: None)
+    monkeypatch.setattr(replays_module, "count_exactly", lambda _, asked, **__: [replay] * len(asked))
     traffic: Any = MagicMock()
     traffic.cells.timers = 1
-    replays = Replays(traffic, MagicMock())
+    replays = Replays(traffic, MagicMock(), MagicMock())
     plans = [Plan(due_topic=f"persistent://a/b/{number}", subscriptions=("s",)) for number in range(3)]
     for wanted in (plans[:1], plans[:1], plans):
-        assert replays.count(wanted) == [5] * len(wanted)
+        assert replays.count(wanted, limit=9) == [5] * len(wanted)
     assert [stage.rpartition(", ")[2] for stage in stages if stage.startswith("counting")] == ["round 1", "round 2"]

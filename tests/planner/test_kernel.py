@@ -16,17 +16,7 @@ from numpy.typing import NDArray
 
 from tests.support.cursor import Stored, brute_force_peak, exact_gaps, in_ledgers, ranges_at
 from timewheel.core.durations import DAY_MS
-from timewheel.spark_planner.exact.ranges import (
-    NEVER_MS,
-    DuePartition,
-    GapCounts,
-    Grid,
-    Part,
-    PartitionGaps,
-    RangeCounter,
-    distinct,
-    stitched,
-)
+from timewheel.spark_planner.exact.ranges import NEVER_MS, GapCounts, GapTally, Grid, RangeCounter, Stitcher, distinct
 from timewheel.spark_planner.exact.ranges import counted as counted_values
 from timewheel.spark_planner.exact.sends import packed_ascending, packed_spans, unpacked_ascending, unpacked_spans
 from timewheel.spark_planner.summary.survey import FINEST_STEP_MS, DailyGaps
@@ -60,10 +50,10 @@ def numbers(values: Sequence[int]) -> np.ndarray[tuple[int], np.dtype[np.int64]]
     return np.array(values, np.int64)
 
 
-def counted(
-    grid: Grid, partitions: Partitions, rng: random.Random, *, ledger_entries: int = 0, places: bool = False
-) -> GapCounts:
-    """All partitions' entries, interleaved at random in position order, cut into chunks and those into pieces."""
+def counted(grid: Grid, partitions: Partitions, rng: random.Random, *, places: bool = False) -> GapCounts:
+    """All partitions' entries, interleaved at random in position order, cut into chunks and those into pieces; the
+    partitions summed in two groups.
+    """
     waiting = {number: list(entries) for number, entries in partitions.items() if entries}
     stream: list[tuple[int, Stored]] = []
     while waiting:
@@ -71,16 +61,15 @@ def counted(
         stream.append((number, waiting[number].pop(0)))
         if not waiting[number]:
             del waiting[number]
-    parts: defaultdict[int, list[Part]] = defaultdict(list)
-    entries_before: defaultdict[int, int] = defaultdict(int)
+    joined: defaultdict[int, Stitcher] = defaultdict(lambda: Stitcher(grid))
     for chunk in cut(stream, rng):
-        counter = RangeCounter(grid, ledger_entries=ledger_entries)
+        counter = RangeCounter(grid)
         opened: dict[int, int] = {}
         for piece in cut(chunk, rng):
             for number, _ in piece:
                 if number not in opened:
                     opened[number] = len(opened)
-                    counter.open(opened[number], entries_before[number])
+                    counter.open(opened[number])
             counter.feed(
                 numbers([opened[number] for number, _ in piece]),
                 numbers([NEVER_MS if entry.acknowledged_ms is None else entry.acknowledged_ms for _, entry in piece]),
@@ -88,19 +77,11 @@ def counted(
                 numbers([entry.entry for _, entry in piece]) if places else None,
             )
         for number, part in zip(opened, counter.parts(), strict=True):
-            parts[number].append(part)
-            entries_before[number] += part.entries
-    return GapCounts(
-        grid=grid,
-        partitions=tuple(
-            PartitionGaps(
-                due=DuePartition(topic="", interval=0, partition=number),
-                entries=entries_before[number],
-                changes=stitched(grid, found),
-            )
-            for number, found in sorted(parts.items())
-        ),
-    )
+            joined[number].add(part)
+    tallies = [GapTally(grid, by_topic=True) for _ in range(2)]
+    for number, own in sorted(joined.items()):
+        tallies[number % 2].add(str(number), own.entries, own.changes())
+    return GapCounts.joined([tally.found() for tally in tallies])
 
 
 def cut(values: Sequence[T], rng: random.Random) -> list[Sequence[T]]:
@@ -109,12 +90,18 @@ def cut(values: Sequence[T], rng: random.Random) -> list[Sequence[T]]:
 
 
 def check(found: GapCounts, partitions: Partitions) -> None:
-    for number, entries in partitions.items():
-        expected = [ranges_at(entries, int(at_ms)) for at_ms in found.grid.points_ms]
-        assert found.of(DuePartition(topic="", interval=0, partition=number)).tolist() == expected
-    assert found.total.tolist() == [
-        sum(ranges_at(entries, int(at_ms)) for entries in partitions.values()) for at_ms in found.grid.points_ms
-    ]
+    points = found.grid.points_ms.tolist()
+    over_time = {n: [ranges_at(entries, at_ms) for at_ms in points] for n, entries in partitions.items() if entries}
+    columns = list(zip(*over_time.values(), strict=True)) or [(0,)] * len(points)
+    assert found.total.tolist() == [sum(column) for column in columns]
+    assert found.most.tolist() == [max(column) for column in columns]
+    assert {topic: peak.gap_count for topic, peak in found.topics.items()} == {
+        str(number): max(counts) for number, counts in over_time.items()
+    }
+    assert found.entries == sum(map(len, partitions.values()))
+    _, both_ends = found.above(1)
+    expected = [False, *(any(min(pair) > 1 for pair in zip(*ends, strict=True)) for ends in pairwise(columns))]
+    assert both_ends.tolist() == [both and span for both, span in zip(expected, found.grid.spans.tolist(), strict=True)]
 
 
 grids = st.builds(lambda step: Grid.regular(0, END_MS, max(2, END_MS // step)), st.integers(1, 20)) | st.builds(
@@ -131,16 +118,11 @@ def test_given_positions_count_as_a_cursor_does(partitions: list[list[Stored]], 
 
 @settings(max_examples=400)
 @given(
-    partitions=st.lists(st.lists(times_ms, max_size=30), min_size=1, max_size=4),
-    ledger_entries=st.sampled_from([0, 1, 2, 3, 7, 100]),
-    grid=grids,
-    seed=st.integers(0, 2**32),
+    partitions=st.lists(st.lists(times_ms, max_size=30), min_size=1, max_size=4), grid=grids, seed=st.integers(0, 2**32)
 )
-def test_counted_positions_count_as_a_cursor_does(
-    partitions: list[list[int]], ledger_entries: int, grid: Grid, seed: int
-) -> None:
-    cases = {number: in_ledgers(found, ledger_entries) for number, found in enumerate(partitions)}
-    check(counted(grid, cases, random.Random(seed), ledger_entries=ledger_entries), cases)
+def test_entries_of_one_ledger_count_as_a_cursor_does(partitions: list[list[int]], grid: Grid, seed: int) -> None:
+    cases = {number: in_ledgers(found) for number, found in enumerate(partitions)}
+    check(counted(grid, cases, random.Random(seed)), cases)
 
 
 @settings(max_examples=250)
@@ -155,7 +137,7 @@ def test_the_peak_is_between_its_bounds_and_a_finer_grid_settles_it(partitions: 
 
     best, best_total = first.gap_count, found.peak_of_total.gap_count
     limits = []
-    while (finer := found.grid.refined(found.open_spans(least_total=best_total, least_partition=best), 8)) is not None:
+    while (finer := found.grid.refined(found.open_spans(total=best_total, partition=best), 8)) is not None:
         found = counted(finer, cases, random.Random(0))
         best = max(best, found.peak_per_partition.gap_count)
         best_total = max(best_total, found.peak_of_total.gap_count)

@@ -13,19 +13,21 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - the name that every user of PySpark knows
 
 from tests.core.plan_space import journey
 from tests.support.cursor import Stored, in_ledgers, ranges_at
 from tests.support.observed_acks import ACKNOWLEDGED_MS, ENTRY, LEDGER, PARTITION, count_acks
 from tests.support.stored_entry import native_entry
+from timewheel.core.broker_profile import BrokerProfile
 from timewheel.core.durations import HOUR_MS, SECOND_MS
 from timewheel.core.names import partition_for_key
 from timewheel.core.plan import Calendar, Native, Plan, Ring, Scheme, Tiered, Wheel
 from timewheel.core.routing import Hold, Router
 from timewheel.shadow.machine.move_decider import MoveDecider, MoveDecision
 from timewheel.spark_planner.errors import EmptyHistory
-from timewheel.spark_planner.exact.ranges import DuePartition, Grid
-from timewheel.spark_planner.exact.replay import Replay, replay, replay_all
+from timewheel.spark_planner.exact.ranges import Grid
+from timewheel.spark_planner.exact.replay import Asked, Replay, count_exactly, replay
 from timewheel.spark_planner.exact.sends import keep
 from timewheel.spark_planner.history.columns import HISTORY_SCHEMA
 
@@ -128,16 +130,31 @@ GRID = Grid.regular(BEGIN_MS, BEGIN_MS + 2 * SPAN_MS, 2 * SPAN_MS // 1_500 + 1)
 EVERY_TICK = range(BEGIN_MS, BEGIN_MS + 2 * SPAN_MS + 5_001, TICK_MS)
 
 
+def broker(ledger_entries: int) -> BrokerProfile:
+    """Return a broker that closes ledgers by their entries alone."""
+    age_ms = 365 * 24 * HOUR_MS
+    return BrokerProfile(name="x", ledger_max_entries=ledger_entries, ledger_min_age_ms=0, ledger_max_age_ms=age_ms)
+
+
 def replayed(
     spark: SparkSession, history: Sequence[Sent], value: Plan, ledger_entries: int
 ) -> tuple[Replay, dict[DueKey, list[Stored]]]:
     """Replay a history, and check the gaps at every moment and the peaks against those of the brute force."""
-    frame, per_chunk = frame_of(spark, history), len(history) // 5
-    found = replay(frame, value, grid=GRID, ledger_entries=ledger_entries, exact_peak=True, sends_per_chunk=per_chunk)
+    # 0 entries in a ledger: a quick count.
+    profile = broker(ledger_entries) if ledger_entries else None
+    cached = keep(frame_of(spark, history), sends_per_chunk=len(history) // 5)
+    asked = Asked(plan=value, grid=GRID, profile=profile, by_topic=True)
+    (found,) = count_exactly(cached, [asked], sends_per_chunk=len(history) // 5)
+    cached.forget()
     cursors = brute_replay(history, value, ledger_entries)
-    for (topic, interval, partition), entries in cursors.items():
-        counts = found.gaps.of(DuePartition(topic=topic, interval=interval, partition=partition))
-        assert counts.tolist() == [ranges_at(entries, int(at_ms)) for at_ms in GRID.points_ms], (topic, interval)
+    points = GRID.points_ms.tolist()
+    at_points = {key: [ranges_at(entries, at_ms) for at_ms in points] for key, entries in cursors.items()}
+    assert found.gaps.total.tolist() == [sum(column) for column in zip(*at_points.values(), strict=True)]
+    assert found.gaps.most.tolist() == [max(column) for column in zip(*at_points.values(), strict=True)]
+    assert {topic: peak.gap_count for topic, peak in found.gaps.topics.items()} == {
+        topic: max(max(counts) for key, counts in at_points.items() if key[0] == topic)
+        for topic in {key[0] for key in cursors}
+    }
     over_time = [[ranges_at(entries, at_ms) for at_ms in EVERY_TICK] for entries in cursors.values()]
     assert found.peak_per_partition.gap_count == max(map(max, over_time))
     assert found.peak_of_total.gap_count == max(map(sum, zip(*over_time, strict=True)))
@@ -186,12 +203,9 @@ def test_a_replay_equals_brute_force(
     if is_in_order:
         history.sort(key=lambda sent: sent.publish_ms)
     value = plan(scheme, partitions)
-    found, cursors = replayed(spark, history, value, ledger_entries)
+    found, _ = replayed(spark, history, value, ledger_entries)
 
     assert found.entries == len(history)
-    assert {
-        (gaps.due.topic, gaps.due.interval, gaps.due.partition): gaps.entries for gaps in found.gaps.partitions
-    } == {key: len(entries) for key, entries in cursors.items()}
     assert found.was_sorted == (isinstance(scheme, Tiered | Wheel) or not is_in_order)
 
 
@@ -229,13 +243,15 @@ def test_many_plans_in_one_pass_are_each_counted_as_if_alone(spark: SparkSession
     history = frame_of(spark, [sent for sent in histories(7) if sent.topic.endswith("7")])
     plans = [plan(scheme, partitions) for scheme, partitions, _ in REPLAYED.values()]
     cached = keep(history)
-    together = replay_all(cached, plans, grid=GRID, exact_peaks=True)
-    assert len(together) == len(plans)
-    for value, found in zip(plans, together, strict=True):
-        alone = replay(history, value, grid=GRID, exact_peak=True)
-        assert {of.due: of.entries for of in found.gaps.partitions} == {
-            of.due: of.entries for of in alone.gaps.partitions
-        }
+    asked = [
+        Asked(plan=value, grid=GRID, topic=topic, profile=profile)
+        for value in plans
+        for topic, profile in ((None, None), ("case-7", broker(3)), ("case-17", None))
+    ]
+    for one, found in zip(asked, count_exactly(cached, asked), strict=True):
+        of_topic = history if one.topic is None else history.where(F.col("topic") == one.topic)
+        alone = replay(of_topic, one.plan, grid=GRID, profile=one.profile, exact_peak=True)
+        assert found.entries == alone.entries
         assert found.gaps.total.tolist() == alone.gaps.total.tolist()
         assert (found.hop_count, found.hop_count_max) == (alone.hop_count, alone.hop_count_max)
         assert (found.peak_of_total, found.peak_per_partition) == (alone.peak_of_total, alone.peak_per_partition)
@@ -280,7 +296,6 @@ def test_files_in_order_need_no_sort_however_spark_reads_them(spark: SparkSessio
         of_files, of_one = (replay(of, value) for of in (history, history.orderBy("publish_ms").coalesce(1)))
         assert of_files.gaps.total.tolist() == of_one.gaps.total.tolist()
         assert of_files.peak_per_partition == of_one.peak_per_partition
-        assert len(of_files.gaps.partitions) == 3
     before, after = due_ms[:-1], due_ms[1:]
     for at_ms, count in zip(found.gaps.grid.points_ms[::50], found.gaps.total[::50], strict=True):
         assert count == np.count_nonzero((after <= at_ms) & (at_ms < before))
@@ -305,9 +320,11 @@ def test_acknowledgements_that_were_observed_are_counted_by_position(spark: Spar
         rows, f"{PARTITION} int, {LEDGER} bigint, {ENTRY} bigint, {ACKNOWLEDGED_MS} bigint"
     ).repartition(5)
     found = count_acks(acks if has_ledgers else acks.drop(LEDGER), grid=GRID)
-    for partition, entries in cursors.items():
-        counts = found.of(DuePartition(topic="", interval=0, partition=partition))
-        assert counts.tolist() == [ranges_at(entries, int(at_ms)) for at_ms in GRID.points_ms]
+    at_points = {number: [ranges_at(of, at_ms) for at_ms in GRID.points_ms.tolist()] for number, of in cursors.items()}
+    assert found.total.tolist() == [sum(column) for column in zip(*at_points.values(), strict=True)]
+    assert {topic: peak.gap_count for topic, peak in found.topics.items()} == {
+        str(number): max(counts) for number, counts in at_points.items()
+    }
 
 
 def test_an_empty_history_is_refused(spark: SparkSession) -> None:

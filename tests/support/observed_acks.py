@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import pickle
+from collections import defaultdict
 from collections.abc import Iterable, Iterator
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the name that every user of PySpark knows
+from pyspark.sql.pandas.types import to_arrow_schema
 
 from timewheel.spark_planner.errors import EmptyHistory
-from timewheel.spark_planner.exact.ranges import NEVER_MS, DuePartition, GapCounts, Grid, RangeCounter, distinct
-from timewheel.spark_planner.exact.replay import FOUND_SCHEMA, Found, found_batch, found_rows, gap_counts
+from timewheel.spark_planner.exact.ranges import NEVER_MS, GapCounts, GapTally, Grid, RangeCounter, Stitcher, distinct
+from timewheel.spark_planner.exact.replay import one_row
+from timewheel.spark_planner.history.columns import schema_of
 
 Integers = NDArray[np.int64]
 
@@ -22,8 +27,11 @@ ENTRY = "entry"  # column: entry id in the ledger. bigint.
 ACKNOWLEDGED_MS = "acknowledged_ms"  # column: acknowledgement time, UTC milliseconds; null: not acknowledged. bigint.
 
 
+_FOUND = schema_of("found:bytes")
+
+
 def count_acks(acks: DataFrame, *, grid: Grid | None = None) -> GapCounts:
-    """Count gap ranges over time.
+    """Count gap ranges over time; each partition counts as a topic of its own, named by its number.
 
     Args:
         acks: DataFrame of `PARTITION` (int), `ENTRY` (bigint), optionally `LEDGER` (bigint; without it all entries are
@@ -41,10 +49,27 @@ def count_acks(acks: DataFrame, *, grid: Grid | None = None) -> GapCounts:
         if first_ms is None or last_ms is None:
             raise EmptyHistory
         grid = Grid.regular(first_ms, last_ms)
-    points = grid
+    ledger = F.col(LEDGER) if LEDGER in acks.columns else F.lit(0)
+    placed = acks.select(
+        F.col(PARTITION).cast("int").alias(PARTITION),
+        ledger.cast("bigint").alias(LEDGER),
+        F.col(ENTRY).cast("bigint").alias(ENTRY),
+        F.col(ACKNOWLEDGED_MS).cast("bigint").alias(ACKNOWLEDGED_MS),
+    ).orderBy(PARTITION, LEDGER, ENTRY)
+    # Each task of a sorted DataFrame has one stretch of positions, in the order of its tasks.
+    joined: defaultdict[int, Stitcher] = defaultdict(lambda: Stitcher(grid))
+    for packed in placed.mapInArrow(_counting(grid), _FOUND).toArrow().column(0).to_pylist():
+        for partition, part in pickle.loads(packed):
+            joined[partition].add(part)
+    tally = GapTally(grid, by_topic=True)
+    for partition, own in joined.items():
+        tally.add(str(partition), own.entries, own.changes())
+    return tally.found()
 
+
+def _counting(grid: Grid) -> Any:
     def kernel(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        counter, numbers = RangeCounter(points), dict[int, int]()
+        counter, numbers = RangeCounter(grid), dict[int, int]()
         for batch in batches:
             if not batch.num_rows:
                 continue
@@ -58,19 +83,9 @@ def count_acks(acks: DataFrame, *, grid: Grid | None = None) -> GapCounts:
             counter.feed(
                 number, acknowledged_ms.astype(np.int64, copy=False), _integers(batch, LEDGER), _integers(batch, ENTRY)
             )
-        dues = [DuePartition(topic="", interval=0, partition=partition) for partition in numbers]
-        parts = zip(dues, counter.parts(), strict=True)
-        yield found_batch([Found(due=due, entries=part.entries, part=part) for due, part in parts])
+        yield one_row(to_arrow_schema(_FOUND), pickle.dumps(list(zip(numbers, counter.parts(), strict=True))))
 
-    ledger = F.col(LEDGER) if LEDGER in acks.columns else F.lit(0)
-    placed = acks.select(
-        F.col(PARTITION).cast("int").alias(PARTITION),
-        ledger.cast("bigint").alias(LEDGER),
-        F.col(ENTRY).cast("bigint").alias(ENTRY),
-        F.col(ACKNOWLEDGED_MS).cast("bigint").alias(ACKNOWLEDGED_MS),
-    ).orderBy(PARTITION, LEDGER, ENTRY)
-    # Each task of a sorted DataFrame has one stretch of positions, and its counts contain its first position.
-    return gap_counts(grid, found_rows(placed.mapInArrow(kernel, FOUND_SCHEMA).toArrow()))
+    return kernel
 
 
 def _integers(rows: pa.RecordBatch, name: str) -> Integers:
