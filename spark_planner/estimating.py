@@ -8,7 +8,7 @@ differs from the law there, an estimate may only decide to keep native delays.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -110,10 +110,16 @@ class _ByLaw(Counts):
     def __init__(self, priced: Priced, native: NativeFound) -> None:
         super().__init__(list(priced.priced), priced.limits, priced.keys)
         self._priced, self._native = priced, native
+        self._allowed = max_countable(priced.limits.allowed_gaps(priced.profile.gap_limit_ranges), priced.growth)
 
-    def count(self, plans: Sequence[Plan], allowed: int) -> Sequence[int]:
-        del allowed
+    def allowed(self, plan: Plan) -> int:
+        del plan
+        return self._allowed
+
+    def count(self, plans: Iterable[Plan]) -> Sequence[int]:
         return [self._gaps(plan) for plan in plans]
+
+    confirm = count
 
     def _gaps(self, plan: Plan) -> int:
         if isinstance(plan.scheme, Native):
@@ -148,7 +154,8 @@ def estimate(
     native = native_found(survey.gaps.get(topic, DailyGaps.none()), alone, continued)
     limits = (constraints or Constraints()).for_uncertain(continued.upper)
     priced = Priced(continued.cells, base, profile, limits, candidates, max_delay_ms, growth, keys)
-    decided = decide(_ByLaw(priced, native), max_countable(limits.allowed_gaps(profile.gap_limit_ranges), growth))
+    counts = _ByLaw(priced, native)
+    decided = counts.made(decide(counts))
     # Only a single partition of the history alone was counted; all else is an estimate.
     counted = {
         plan: gaps

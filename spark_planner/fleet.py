@@ -2,7 +2,7 @@
 
 The history is read in a pass, its sends are sorted in another, and a third pass counts the gaps of every topic under
 native delays on a single partition. A topic within its limits stays on native delays, since no other plan is cheaper.
-Only the other topics are planned for, one after the other.
+Only the other topics are planned for: side by side, so that a pass counts the candidates of all of them.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from .choice.constraints import GAP_FRACTION, Constraints, max_countable
 from .exact.ranges import Grid, Peak
 from .exact.replay import Asked, count
 from .extrapolation import warm_up
-from .job import History, Planned, plan_for
+from .job import History, Passes, Planned, planning, traffic_of
 from .pricing.evaluate import Evaluation, price
 from .pricing.flow import QUICK
 from .pricing.simulation import NATIVE, simulation_of
@@ -159,25 +159,22 @@ def plan_all(
             unfit[one.topic] = str(error)
     matter = [one.topic for one in topics if one.native_fit != NativeFit.FINE and one.topic not in unfit]
     planned: dict[str, Planned] = {}
-    for number, topic in enumerate(matter[:most], start=1):
-        named = _named(on_progress, f"{topic} ({number} of {min(len(matter), most)}): ")
-        planned[topic] = plan_for(
-            history, topic, base_of(topic), profile, limits, growth=growth, as_is=as_is, on_progress=named
-        )
+    if matter[:most]:
+        traffics = [traffic_of(history, topic, as_is=as_is) for topic in matter[:most]]
+        with Passes(traffics, profile, on_progress) as passes:
+            planned = passes.made(
+                {
+                    topic: planning(replays, passes, base_of(topic), limits, growth=growth)
+                    for topic, replays in passes.topics.items()
+                }
+            )
     return Fleet(
         history=history,
         profile=profile,
         constraints=limits,
         growth=growth,
         topics=tuple(topics),
-        planned=planned,
+        planned={topic: planned[topic] for topic in matter[:most]},
         waiting=tuple(matter[most:]),
         unfit=unfit,
     )
-
-
-def _named(on_progress: ProgressCallback, name: str) -> ProgressCallback:
-    def named(progress: Progress) -> None:
-        on_progress(replace(progress, stage=name + progress.stage))
-
-    return named

@@ -10,9 +10,11 @@ from __future__ import annotations
 import math
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, fields, replace
 from functools import cached_property, partial
-from typing import Self
+from itertools import islice
+from typing import Self, TypeVar
 
 import numpy as np
 from pyspark.sql import DataFrame
@@ -23,7 +25,7 @@ from timewheel.core.plan import MAX_PARTITIONS, Native, Plan
 from timewheel.core.plurals import counted
 from timewheel.core.steps import far_ms, steps
 
-from .choice.choose import Answer, Assessed, Counts, Decided, Priced, at_once_for, decide
+from .choice.choose import Answer, Assessed, Counts, Decided, Decision, Priced, Wanted, at_once_for, decide
 from .choice.constraints import GAP_FRACTION, TWICE, Constraints, at_growth, max_countable, times_until
 from .choice.reasons import describe
 from .errors import EmptyHistory, NoSuchTopic, NoValidRows
@@ -130,24 +132,10 @@ def survey(
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Traffic(Continued):
-    """The timers that a plan is made for, and the sends on which it is counted.
-
-    Args:
-        cached: The sends in order, in Spark's cache (`forget`); built on first use.
-    """
+    """The timers that a plan is made for."""
 
     history: History
     topic: str
-
-    @cached_property
-    def cached(self) -> CachedSends:
-        own = self.history.cached.of(self.topic)
-        return own if self.continuation is None else extended(own, self.continuation.stretches)
-
-    def forget(self) -> None:
-        """Release the cache of the continued sends; the history releases that of its own sends."""
-        if self.continuation is not None and "cached" in vars(self):
-            self.cached.forget()
 
 
 def traffic_of(history: History, topic: str, *, as_is: bool = False) -> Traffic:
@@ -202,114 +190,189 @@ def least_limit(gaps: int, allowed_of: Callable[[int], int]) -> int:
     return bisect_left(range(MAX_RANGES), gaps, key=allowed_of)
 
 
-class Replays:
-    """Replays of a topic, each made at most once; on exit the cached sends are released."""
+T = TypeVar("T")
 
-    def __init__(self, traffic: Traffic, profile: BrokerProfile, on_progress: ProgressCallback) -> None:
-        self.traffic = traffic
-        self._profile = profile
+
+class Passes:
+    """Counts of some topics of a history: those of a round of all topics in one pass, each made at most once. On exit
+    the cache of continued sends is released; the history releases that of its own sends.
+    """
+
+    def __init__(
+        self, traffics: Iterable[Traffic], profile: BrokerProfile, on_progress: ProgressCallback = no_report
+    ) -> None:
+        self.topics = {traffic.topic: Replays(self, traffic) for traffic in traffics}
+        self.profile = profile
         self._report = on_progress
-        self._spark = traffic.history.rows.sparkSession
-        self._quick: dict[Plan, Replay] = {}
-        self._full: dict[Plan, Replay] = {}
-        self._sent_for_less: dict[int, tuple[int, int]] = {}
+        self._history = next(iter(self.topics.values())).traffic.history
         self._rounds = 0
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.traffic.forget()
+        if "continued" in vars(self) and self.continued is not self._history.cached:
+            self.continued.forget()
+
+    def told(self, stage: str) -> AbstractContextManager[None]:
+        return told(self._history.rows.sparkSession, stage, self._report, one_job=False)
+
+    @cached_property
+    def own(self) -> CachedSends:
+        """The sends of the history."""
+        if "cached" not in vars(self._history):
+            with self.told("putting the history in order"):
+                _ = self._history.cached
+        return self._history.cached
+
+    @cached_property
+    def continued(self) -> CachedSends:
+        """The sends of the topics' traffics."""
+        own, traffics = self.own, [replays.traffic for replays in self.topics.values()]
+        stretches = {one.topic: one.continuation.stretches if one.continuation else () for one in traffics}
+        if not any(stretches.values()):
+            return own
+        days = max(map(len, stretches.values()))
+        with self.told(f"continuing the history by {days} days"):
+            return extended(own, stretches)
+
+    def count(self, wanted: Mapping[str, Wanted]) -> None:
+        """Count plans of some topics in one pass, and in further passes on finer grids."""
+        asked = {topic: self.topics[topic].missing(one) for topic, one in wanted.items()}
+        every = [one for of_topic in asked.values() for one in of_topic]
+        if not every:
+            return
+        stage, plans = next(iter(wanted.values())).stage, len({(one.topic, one.plan) for one in every})
+        self._rounds += not stage
+        with self.told(stage or f"counting {counted(plans, 'candidate')}, round {self._rounds}"):
+            found = iter(count_exactly(self.continued, every))
+        for topic, of_topic in asked.items():
+            self.topics[topic].store(of_topic, list(islice(found, len(of_topic))))
+
+    def made(self, decisions: Mapping[str, Decision[T]]) -> dict[str, T]:
+        """Run the decisions of some topics to their ends, side by side."""
+        made: dict[str, T] = {}
+        gaps: dict[str, Sequence[int] | None] = dict.fromkeys(decisions)
+        while gaps:
+            wanted: dict[str, Wanted] = {}
+            for topic, known in gaps.items():
+                try:
+                    wanted[topic] = next(decisions[topic]) if known is None else decisions[topic].send(known)
+                except StopIteration as end:
+                    made[topic] = end.value
+            self.count(wanted)
+            gaps = {topic: self.topics[topic].gaps(one) for topic, one in wanted.items()}
+        return made
+
+
+class Replays:
+    """The replays of a topic so far."""
+
+    def __init__(self, passes: Passes, traffic: Traffic) -> None:
+        self.traffic = traffic
+        self._passes = passes
+        self._quick: dict[Plan, Replay] = {}
+        self._full: dict[Plan, Replay] = {}
+        self._sent_for_less: dict[int, tuple[int, int]] = {}
+
+    def missing(self, wanted: Wanted) -> list[Asked]:
+        """Return the counts that are not known yet."""
+        quick = [
+            self._asked(plan, limit=limit) for plan, limit in wanted.quick.items() if not self._is_decided(plan, limit)
+        ]
+        return [*quick, *self._fully(self._passes.continued, (plan for plan in wanted.full if plan not in self._full))]
+
+    def store(self, asked: Sequence[Asked], found: Sequence[Replay]) -> None:
+        for one, replay in zip(asked, found, strict=True):
+            if one.profile is None:
+                self._quick[one.plan] = replay
+            else:
+                # Of sends in turns and at random the worse counts.
+                known = self._full.get(one.plan, replay)
+                self._full[one.plan] = max(known, replay, key=lambda of: of.peak_per_partition.gap_count)
+
+    def gaps(self, wanted: Wanted) -> list[int]:
+        """Return the most gaps of any partition under each plan, first those of ``quick``."""
+        found = [*(self._quick[plan] for plan in wanted.quick), *(self._full[plan] for plan in wanted.full)]
+        return [one.peak_per_partition.gap_count for one in found]
 
     def keys(self) -> KeyShares:
         """Return the heaviest keys of the topic."""
-        self._cached()
-        return self.traffic.history.cached.keys[self.traffic.topic]
+        return self._passes.own.keys[self.traffic.topic]
 
-    def count(self, plans: Sequence[Plan], *, limit: float) -> list[int]:
-        """Count the most gaps of any partition under each plan, quickly: lower bounds, which show whether a plan leaves
-        more gaps than ``limit``.
-        """
-        wanted = [plan for plan in dict.fromkeys(plans) if not self._is_decided(plan, limit)]
-        if wanted:
-            self._rounds += 1
-            stage = f"counting {counted(len(wanted), 'candidate')}, round {self._rounds}"
-            cached = self._cached()
-            with told(self._spark, stage, self._report, one_job=False):
-                asked = [Asked(plan=plan, grid=grid_for(cached)) for plan in wanted]
-                self._quick |= zip(wanted, count_exactly(cached, asked, limit=limit), strict=True)
-        return [self._quick[plan].peak_per_partition.gap_count for plan in plans]
+    def count(self, plans: Mapping[Plan, int]) -> list[int]:
+        """Count plans quickly, see `Wanted.quick`."""
+        self._passes.count({self.traffic.topic: Wanted(quick=plans)})
+        return self.gaps(Wanted(quick=plans))
 
-    def confirm(self, plans: Sequence[Plan], stage: str = "confirming plans") -> list[int]:
-        """Count the most gaps of any partition under each plan in full: exactly, with ledgers and redelivery; timers
-        without a key in turns and at random, the worse counts.
-        """
-        wanted = [plan for plan in dict.fromkeys(plans) if plan not in self._full]
-        if wanted:
-            cached = self._cached()
-            with told(self._spark, stage, self._report, one_job=False):
-                self._full |= zip(wanted, self._fully(cached, wanted), strict=True)
-        return [self._full[plan].peak_per_partition.gap_count for plan in plans]
+    def confirm(self, plans: Sequence[Plan], stage: str = "") -> list[int]:
+        """Count plans in full: exactly, with ledgers and redelivery."""
+        self._passes.count({self.traffic.topic: Wanted(full=tuple(plans), stage=stage)})
+        return self.gaps(Wanted(full=tuple(plans)))
 
     def above_ms(self, plan: Plan, gap_count: int) -> int:
         """Return the longest time for which a partition has more gaps under a counted plan, to a moment's span."""
-        return self._known(plan).gaps.above_ms(gap_count)
+        return self.known(plan).gaps.above_ms(gap_count)
 
     def lasting(self, plan: Plan, gap_count: int, share: float) -> tuple[int, int]:
         """Return (longest time with more gaps, the most gaps of a share of the time), both of any partition."""
-        gaps = self._known(plan).gaps
+        known = self.known(plan)
+        gaps = known.gaps
         may, does = gaps.above(gap_count)
         finer = gaps.grid.refined(may & ~does)
         lasts_ms = gaps.above_ms(gap_count)
         if finer is not None and finer.spans.any():
-            with told(self._spark, "timing the peak", self._report, one_job=False):
-                (found,) = count(self._cached(), [Asked(plan=plan, grid=finer)])
+            asked = replace(self._asked(plan), grid=finer, at_random=known.at_random)
+            with self._passes.told("timing the peak"):
+                (found,) = count(self._passes.continued, [asked])
             steps_ms = np.diff(gaps.grid.points_ms, prepend=gaps.grid.points_ms[0])
             lasts_ms = int(steps_ms[does].sum()) + found.gaps.above_ms(gap_count)
         return lasts_ms, gaps.mostly(share)
 
     def counted(self, plans: Iterable[Plan]) -> dict[Plan, int]:
         """Return the best counts known so far of counted plans."""
-        return {plan: self._known(plan).peak_per_partition.gap_count for plan in plans}
+        return {plan: self.known(plan).peak_per_partition.gap_count for plan in plans}
+
+    def known(self, plan: Plan) -> Replay:
+        return self._full.get(plan) or self._quick[plan]
 
     def alone(self, plan: Plan) -> Replay:
         """Replay the history without its continuation, in full."""
-        cached = self.traffic.history.cached.of(self.traffic.topic)
-        with told(self._spark, "replaying the history alone", self._report, one_job=False):
-            (found,) = self._fully(cached, [plan])
+        own = self._passes.own.of(self.traffic.topic)
+        with self._passes.told("replaying the history alone"):
+            (found,) = count_exactly(own, self._fully(own, [plan])[:1])
         return found
 
     def sent_for_less(self, delay_ms: int) -> tuple[int, int]:
         """Return (timers of the history with a shorter delay, the most gaps of these alone on a single partition)."""
         if delay_ms not in self._sent_for_less:
-            cached = self.traffic.history.cached.of(self.traffic.topic)
-            asked = Asked(plan=NATIVE, grid=grid_for(cached), shorter_than_ms=delay_ms)
-            with told(self._spark, "counting timers of short delays alone", self._report, one_job=False):
-                (found,) = count_exactly(cached, [asked]) if delay_ms else [None]
+            own = self._passes.own.of(self.traffic.topic)
+            asked = Asked(plan=NATIVE, grid=grid_for(own), shorter_than_ms=delay_ms)
+            with self._passes.told("counting timers of short delays alone"):
+                (found,) = count_exactly(own, [asked]) if delay_ms else [None]
             self._sent_for_less[delay_ms] = (found.entries, found.peak_of_total.gap_count) if found else (0, 0)
         return self._sent_for_less[delay_ms]
 
-    def _fully(self, cached: CachedSends, plans: Sequence[Plan]) -> list[Replay]:
-        cells, profile = self.traffic.cells, self._profile
-        is_keyed = cached.keyed[self.traffic.topic]
-        asked = [
-            Asked(
-                plan=plan,
-                grid=grid_for(cached),
-                profile=profile,
-                entry_bytes=float(cells.size_bytes.sum()) / cells.timers + profile.entry_overhead_bytes,
-                at_random=at_random,
-            )
+    def predicted(self, plan: Plan, profile: BrokerProfile, growth: float = 1.0) -> Prediction:
+        cells, keys = self.traffic.cells, self.keys()
+        evaluation = evaluate(plan, cells, profile, keys=keys)
+        grown = evaluation if growth == 1 else evaluate(plan, cells, profile, growth=growth, keys=keys)
+        return Prediction(traffic=self.traffic, evaluation=evaluation, replay=self._full[plan], grown=grown)
+
+    def _asked(self, plan: Plan, *, limit: float | None = None) -> Asked:
+        topic = self.traffic.topic
+        return Asked(plan=plan, grid=grid_for(self._passes.continued, topic), topic=topic, limit=limit)
+
+    def _fully(self, cached: CachedSends, plans: Iterable[Plan]) -> list[Asked]:
+        topic, cells, profile = self.traffic.topic, self.traffic.cells, self._passes.profile
+        entry_bytes = float(cells.size_bytes.sum()) / cells.timers + profile.entry_overhead_bytes
+        asked = Asked(plan=NATIVE, grid=grid_for(cached, topic), topic=topic, profile=profile, entry_bytes=entry_bytes)
+        is_keyed = cached.keyed[topic]
+        return [
+            replace(asked, plan=plan, at_random=at_random)
             for plan in plans
             for at_random in ((False, True) if plan.own_partitions > 1 and not is_keyed else (False,))
         ]
-        by_plan: dict[Plan, list[Replay]] = {}
-        for one, found in zip(asked, count_exactly(cached, asked), strict=True):
-            by_plan.setdefault(one.plan, []).append(found)
-        return [max(by_plan[plan], key=lambda found: found.peak_per_partition.gap_count) for plan in plans]
-
-    def _known(self, plan: Plan) -> Replay:
-        return self._full.get(plan) or self._quick[plan]
 
     def _is_decided(self, plan: Plan, limit: float) -> bool:
         found = self._quick.get(plan)
@@ -317,22 +380,6 @@ class Replays:
             return False
         peak = found.peak_per_partition
         return peak.is_exact or peak.gap_count > limit or peak.gap_count_limit <= limit
-
-    def _cached(self) -> CachedSends:
-        if "cached" not in vars(self.traffic.history):
-            with told(self._spark, "putting the history in order", self._report, one_job=False):
-                _ = self.traffic.history.cached
-        if "cached" not in vars(self.traffic) and self.traffic.continuation is not None:
-            days = len(self.traffic.continuation.sources)
-            with told(self._spark, f"continuing the history by {days} days", self._report, one_job=False):
-                _ = self.traffic.cached
-        return self.traffic.cached
-
-    def predicted(self, plan: Plan, profile: BrokerProfile, growth: float = 1.0) -> Prediction:
-        cells, keys = self.traffic.cells, self.keys()
-        evaluation = evaluate(plan, cells, profile, keys=keys)
-        grown = evaluation if growth == 1 else evaluate(plan, cells, profile, growth=growth, keys=keys)
-        return Prediction(traffic=self.traffic, evaluation=evaluation, replay=self._full[plan], grown=grown)
 
 
 NEAREST = 4
@@ -352,10 +399,18 @@ class Deciding(Counts):
         self._ranges = priced.profile.gap_limit_ranges
         # Delay below which none of the plans holds a timer back.
         self._never_held_ms = min(filter(None, map(never_held_ms, priced.plans)), default=0)
-        self.allowed = self._allowed(self.limits.gap_fraction, self._ranges)
+        self._fraction = self.limits.gap_fraction  # the share of the gap limit that plans may use
+        self._within = self._countable(self._fraction, self._ranges)
 
-    def count(self, plans: Sequence[Plan], allowed: int) -> Sequence[int]:
-        return self._replays.count(plans, limit=allowed)
+    def allowed(self, plan: Plan) -> int:
+        del plan
+        return self._countable(self._fraction, self._ranges)
+
+    def count(self, plans: Mapping[Plan, int]) -> Sequence[int]:
+        return self._replays.count(plans)
+
+    def confirm(self, plans: Sequence[Plan]) -> Sequence[int]:
+        return self._replays.confirm(plans)
 
     def assess(self, plan: Plan) -> Assessed:
         return self._priced.as_it_is(plan)
@@ -366,83 +421,86 @@ class Deciding(Counts):
         self.known.extend(more)
         return more
 
-    def is_hopeless(self, allowed: int) -> bool:
+    def is_hopeless(self) -> bool:
         """Return whether timers that no candidate holds back leave too many gaps: further entries take no gap away, and
         no candidate can have more partitions.
         """
         if any(plan.is_partitioned for plan in self._plans) or not self._never_held_ms:
             return False
-        return self._replays.sent_for_less(self._never_held_ms)[1] > allowed
+        most = max(map(self.allowed, self._plans))
+        return self._replays.sent_for_less(self._never_held_ms)[1] > most
 
-    def decided(self) -> Decided:
+    def decided(self) -> Decision[Decided]:
         """Return the cheapest plan within the limit, else the cheapest whose gaps the broker stores, or the nearest."""
         counted: dict[Plan, int] = {}
+        confirmed: dict[Plan, int] = {}
         at_once, winner = at_once_for(self._replays.traffic.cells.timers), None
-        for allowed in dict.fromkeys((self.allowed, self._allowed(1.0, self._ranges))):
-            found = decide(self, allowed, at_once)
+        for fraction in dict.fromkeys((self.limits.gap_fraction, 1.0)):
+            self._fraction = fraction
+            found = yield from decide(self, at_once)
             counted |= found.counted
-            winner = found.winner
-            if winner is not None and allowed == self.allowed:
-                return Decided(winner=winner, counted=self._replays.counted(counted))
-            if winner is not None:
+            confirmed |= found.confirmed
+            if (winner := found.winner) is not None:
                 break
-        winner = winner or self._nearest(counted)
-        return Decided(
-            winner=winner and winner.judged(self.allowed + 1, self.allowed), counted=self._replays.counted(counted)
-        )
+        if winner is None:
+            winner, gaps = yield from self._nearest(counted)
+            confirmed |= gaps
+        if winner is not None:
+            winner = winner.judged(confirmed[winner.evaluation.plan], self._within)
+        return Decided(winner=winner, counted=counted | confirmed, confirmed=confirmed)
 
-    def _nearest(self, counted: Mapping[Plan, int]) -> Assessed | None:
+    def _nearest(self, counted: Mapping[Plan, int]) -> Decision[tuple[Assessed | None, Mapping[Plan, int]]]:
         """Return the plan nearest to the limit: above it for the shortest time, with about the fewest gaps."""
         # A peak of seconds only matters for an unload in these seconds; a lasting peak matters for any unload. None: no
         # plan was counted, since every plan breaks another limit.
         if not counted:
-            return None
+            return None, {}
         costs = {one.evaluation.plan.scheme: one.cost_writes_per_second for one in self.known}
         estimated = sorted(self.known, key=lambda one: one.evaluation.peak_gaps_per_partition)
-        by_gaps = sorted(counted, key=lambda plan: counted[plan])
-        by_cost = sorted(self._shortest(counted), key=lambda plan: costs[plan.scheme])
+        least = {plan.scheme: plan for plan in sorted(counted, key=lambda plan: (-counted[plan], -plan.partitions))}
+        by_gaps = sorted(least.values(), key=lambda plan: counted[plan])
+        by_cost = sorted(self._shortest(by_gaps), key=lambda plan: costs[plan.scheme])
         plans = [*by_gaps[:NEAREST], *by_cost[:NEAREST], *(one.evaluation.plan for one in estimated[:NEAREST])]
-        gaps = dict(zip(plans, self._replays.confirm(plans), strict=True))
+        plans = list(dict.fromkeys(plans))
+        gaps = dict(zip(plans, (yield Wanted(full=tuple(plans))), strict=True))
         shortest = self._shortest(gaps)
         fewest = min(gaps[plan] for plan in shortest)
-        return self.assess(
-            min((plan for plan in shortest if gaps[plan] <= ABOUT * fewest), key=lambda plan: costs[plan.scheme])
-        )
+        about = (plan for plan in shortest if gaps[plan] <= ABOUT * fewest)
+        return self.assess(min(about, key=lambda plan: costs[plan.scheme])), gaps
 
     def _shortest(self, plans: Iterable[Plan]) -> list[Plan]:
         """Return the plans that are above the limit for about the shortest time."""
-        lasts_ms = {plan: self._replays.above_ms(plan, self.allowed) for plan in plans}
+        lasts_ms = {plan: self._replays.above_ms(plan, self._within) for plan in plans}
         return [plan for plan in lasts_ms if lasts_ms[plan] <= ABOUT * min(lasts_ms.values())]
 
     def hindrance(self, plan: Plan, native: Plan) -> Hindrance | None:
         """Return the cause that a plan exceeds the gap limit, with the remedies; None: the plan keeps the limit."""
-        (gaps,) = self._replays.confirm([plan])
-        if gaps <= self.allowed:
+        (gaps,) = self.confirm([plan])
+        if gaps <= self._within:
             return None
         timers, by_themselves = self._replays.sent_for_less(self._never_held_ms)
-        lasts_ms, mostly_gaps = self._replays.lasting(plan, self.allowed, MOSTLY)
+        lasts_ms, mostly_gaps = self._replays.lasting(plan, self._within, MOSTLY)
         return Hindrance(
             lasts_ms=lasts_ms,
             mostly_gaps=mostly_gaps,
-            allowed=self.allowed,
+            allowed=self._within,
             never_held_ms=self._never_held_ms,
             never_held_timers=timers,
             never_held_gaps=by_themselves,
             partitions=None if plan.is_partitioned or plan.intake else self._partitions((native, plan), gaps),
-            gap_limit_ranges=least_limit(gaps, partial(self._allowed, self.limits.gap_fraction)),
-            gap_fraction=next((part for part in PERCENTS if self._allowed(part, self._ranges) >= gaps), None),
+            gap_limit_ranges=least_limit(gaps, partial(self._countable, self.limits.gap_fraction)),
+            gap_fraction=next((part for part in PERCENTS if self._countable(part, self._ranges) >= gaps), None),
         )
 
     def _partitions(self, plans: Sequence[Plan], gaps: int) -> int | None:
         """Return the partitions of a due topic with which either plan would keep all limits; None: no tried number."""
-        least = max(math.ceil(gaps / max(self.allowed, 1)), 2)
+        least = max(math.ceil(gaps / max(self._within, 1)), 2)
         tried = [replace(plan, partitions=n) for n in (least, least + 1, 2 * least) for plan in plans]
         tried = [plan for plan in tried if plan.partitions <= MAX_PARTITIONS]
-        counts = self.count(tried, self.allowed)
-        fit = (plan for plan, gaps in zip(tried, counts, strict=True) if gaps <= self.allowed)
+        fit = (plan for plan, gaps in zip(tried, self.confirm(tried), strict=True) if gaps <= self._within)
         return next((one.partitions for one in fit if not set(self.assess(one).broken) - {GAP_FRACTION}), None)
 
-    def _allowed(self, gap_fraction: float, ranges: int) -> int:
+    def _countable(self, gap_fraction: float, ranges: int) -> int:
         """Return the most gaps that a count may find in a partition of a broker that stores so many ranges."""
         limits = replace(self.limits, gap_fraction=gap_fraction)
         return max_countable(limits.allowed_gaps(ranges), self._priced.growth)
@@ -551,7 +609,8 @@ def compare(
     Returns:
         The prediction of each plan, by the same names.
     """
-    with Replays(traffic_of(history, topic, as_is=as_is), profile, on_progress) as replays:
+    with Passes([traffic_of(history, topic, as_is=as_is)], profile, on_progress) as passes:
+        replays = passes.topics[topic]
         what = next(map(describe, plans.values())) if len(plans) == 1 else f"{len(plans)} plans"
         replays.confirm(list(plans.values()), f"replaying {what}")
         return {name: replays.predicted(plan, profile, growth) for name, plan in plans.items()}
@@ -598,29 +657,47 @@ def plan_for(
         as_is: See `traffic_of`.
         on_progress: Receives the progress.
     """
-    with Replays(traffic_of(history, topic, as_is=as_is), profile, on_progress) as replays:
-        traffic, keys = replays.traffic, replays.keys()
-        limits = (constraints or Constraints()).for_uncertain(traffic.upper)
-        with told(history.rows.sparkSession, "pricing candidates", on_progress, one_job=False):
-            priced = Priced(traffic.cells, base, profile, limits, candidates, max_delay_ms, growth, keys)
-        deciding = Deciding(replays, priced)
-        decided = deciding.decided()
-        recommended = priced.recommended(decided.winner)
-        plan, native_plan = recommended.evaluation.plan, priced.native.plan
-        rules = [one.evaluation.plan for one in priced.rules.values()]
-        replays.count(rules, limit=limits.allowed_gaps(profile.gap_limit_ranges))
-        replays.confirm([plan, native_plan], "replaying today's plan and the new one")
-        choice = priced.choice(recommended, decided.counted, replays.counted([*rules, plan, native_plan]))
-        native = replays.predicted(native_plan, profile)
-        return Planned(
-            profile=profile,
-            constraints=limits,
-            growth=growth,
-            choice=replace(choice, counted=replays.counted(choice.counted)),
-            native=native,
-            recommended=native if plan == native_plan else replays.predicted(plan, profile),
-            keys=keys,
-            native_alone=None if traffic.continuation is None else replays.alone(native_plan),
-            repeated=0 if history.has_ids else history.cached.repeated(topic),
-            hindrance=deciding.hindrance(plan, native_plan),
-        )
+    traffic = traffic_of(history, topic, as_is=as_is)
+    with Passes([traffic], profile, on_progress) as passes:
+        rounds = planning(passes.topics[topic], passes, base, constraints, candidates, max_delay_ms, growth)
+        return passes.made({topic: rounds})[topic]
+
+
+def planning(
+    replays: Replays,
+    passes: Passes,
+    base: Plan,
+    constraints: Constraints | None = None,
+    candidates: Sequence[Plan] | None = None,
+    max_delay_ms: int | None = None,
+    growth: float = 1.0,
+) -> Decision[Planned]:
+    """Plan for a topic, in rounds of counts; arguments as in `plan_for`."""
+    traffic, keys, profile = replays.traffic, replays.keys(), passes.profile
+    limits = (constraints or Constraints()).for_uncertain(traffic.upper)
+    many = f" for {traffic.topic}" if len(passes.topics) > 1 else ""
+    with passes.told(f"pricing candidates{many}"):
+        priced = Priced(traffic.cells, base, profile, limits, candidates, max_delay_ms, growth, keys)
+    deciding = Deciding(replays, priced)
+    decided = yield from deciding.decided()
+    recommended = priced.recommended(decided.winner)
+    plan, native_plan = recommended.evaluation.plan, priced.native.plan
+    rules = [one.evaluation.plan for one in priced.rules.values()]
+    allowed = math.floor(limits.allowed_gaps(profile.gap_limit_ranges))
+    yield Wanted(quick=dict.fromkeys(rules, allowed), full=(plan, native_plan), stage="replaying simple rules")
+    # No later replay contradicts the decision.
+    beside = {**replays.counted([*rules, plan, native_plan]), **decided.confirmed}
+    choice = priced.choice(recommended, decided.counted, beside)
+    native = replays.predicted(native_plan, profile)
+    return Planned(
+        profile=profile,
+        constraints=limits,
+        growth=growth,
+        choice=replace(choice, counted={**replays.counted(choice.counted), **decided.confirmed}),
+        native=native,
+        recommended=native if plan == native_plan else replays.predicted(plan, profile),
+        keys=keys,
+        native_alone=None if traffic.continuation is None else replays.alone(native_plan),
+        repeated=0 if traffic.history.has_ids else passes.own.repeated(traffic.topic),
+        hindrance=deciding.hindrance(plan, native_plan),
+    )

@@ -5,22 +5,23 @@ once more into its due topic if it hops at all; and every topic has a partition.
 of their lower bounds, until no bound is below the price of the best. All other candidates are known to cost more.
 
 Decision. The gap law estimates gaps from the mixture of delays. The estimate is right for independent neighbouring
-delays, and can be wrong by any factor for dependent delays. So estimates only determine the order of counting. Every
-candidate that could be cheaper than the cheapest candidate counted within the limit is counted too, each with the
-partitions that its last count asks for, until no such candidate is left.
+delays, and can be wrong by any factor for dependent delays. So estimates only determine the order of counting. A quick
+count refutes; the full count of what it did not refute decides, and is the figure of the page. Every candidate that
+could be cheaper than the cheapest that is confirmed is counted with the most partitions that are still cheaper.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 
 from timewheel.core.broker_profile import BrokerProfile
-from timewheel.core.plan import MAX_PARTITIONS, Native, Plan
+from timewheel.core.plan import Native, Plan
 from timewheel.core.steps import far_ms, steps
 from timewheel.core.topology import topology
 
@@ -213,9 +214,10 @@ class Choice:
 class Decided:
     """The decision by counting gaps timer by timer."""
 
-    # the cheapest plan whose count is within the limit and that breaks no other constraint; None: there is none
+    # the cheapest plan whose full count is within the limit and that breaks no other constraint; None: there is none
     winner: Assessed | None
     counted: Mapping[Plan, int]  # the most gaps of any partition, for every counted plan, partitions included
+    confirmed: Mapping[Plan, int]  # those of full counts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -349,26 +351,61 @@ def front_of(assessed: Sequence[Assessed]) -> tuple[Assessed, ...]:
     return tuple(front)
 
 
-AT_ONCE = 20  # most candidates that are counted in one pass,
+AT_ONCE = 20  # most plans that are counted in one pass,
 LEAST_AT_ONCE = 4
 TIMERS_AT_ONCE = 40_000_000
-"""and fewer for a long history: this many timers times candidates. Later candidates may then need no count."""
+"""and fewer for a long history: this many timers times plans. Later plans may then need no count."""
 LEAST_RATIO = 0.25  # lowest assumed ratio of count to estimate, until a count shows a lower ratio
 DOUBT = 2.0  # safety factor on the worst ratio of count to estimate so far
 HELPED = 0.95  # greatest ratio to the previous count at which more partitions have helped
 LEAST_GAPS = 20.0  # smaller estimates show nothing about the error of estimates: random variation is as large
+EACH = 20  # native delays are counted on every number of partitions up to this, if it costs less than the winner
+STRIDE = 1.25  # least ratio of the next number of partitions to the last, once several were refuted
+SAME = 1e-9  # costs that differ by less are equal: rounding errors of floats
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """Counts that a decision needs next; all of them may be made in one pass.
+
+    Args:
+        quick: Plans to count quickly, with the gaps allowed for each. The figure may be any lower bound that is above
+            the allowed gaps if a quick count finds more than these: what it refutes is refuted.
+        full: Plans to count in full: the figures that decide.
+        stage: The purpose, for reports of progress; empty: a round of candidates.
+    """
+
+    quick: Mapping[Plan, int] = field(default_factory=dict)
+    full: tuple[Plan, ...] = ()
+    stage: str = ""
+
+
+Decision = Generator[Wanted, Sequence[int], T]
+"""A decision in rounds: it yields what it wants counted, and receives the most gaps of any partition under each plan,
+first those of ``quick``, then those of ``full``. So the decisions of several topics can share their passes.
+"""
 
 
 @dataclass(slots=True)
 class Counts:
-    """The candidates of a decision, with a way to count their gaps; a subclass counts."""
+    """The candidates of a decision, with ways to count their gaps; a subclass counts."""
 
     known: list[Assessed]  # with the partitions that their estimates ask for; estimates may be rough
     limits: Constraints  # all other limits, and the prices
     keys: KeyShares
 
-    def count(self, plans: Sequence[Plan], allowed: int) -> Sequence[int]:
-        """Count the most gaps of any partition under each plan; a figure above ``allowed`` is a lower bound."""
+    def allowed(self, plan: Plan) -> int:
+        """Return the most gaps of a partition that a count of this plan may find."""
+        raise NotImplementedError
+
+    def count(self, plans: Mapping[Plan, int]) -> Sequence[int]:
+        """Count plans quickly, see `Wanted.quick`."""
+        raise NotImplementedError
+
+    def confirm(self, plans: Sequence[Plan]) -> Sequence[int]:
+        """Count plans in full."""
         raise NotImplementedError
 
     def assess(self, plan: Plan) -> Assessed:
@@ -380,35 +417,63 @@ class Counts:
         del below
         return ()
 
-    def is_hopeless(self, allowed: int) -> bool:
-        """Return whether no candidate can be within the limit; called after rounds without a winner."""
-        del allowed
+    def is_hopeless(self) -> bool:
+        """Return whether no candidate can be within its limit; called after rounds in which no count was."""
         return False
 
+    def made(self, decision: Decision[T]) -> T:
+        """Run a decision to its end, on its own."""
+        gaps: Sequence[int] | None = None
+        while True:
+            try:
+                wanted = next(decision) if gaps is None else decision.send(gaps)
+            except StopIteration as end:
+                found: T = end.value
+                return found
+            quick = self.count(wanted.quick) if wanted.quick else ()
+            gaps = [*quick, *(self.confirm(wanted.full) if wanted.full else ())]
 
-def decide(counts: Counts, allowed: int, at_once: int = AT_ONCE) -> Decided:
-    """Count candidates, at most ``at_once`` in a pass, until the cheapest with at most ``allowed`` gaps is certain."""
-    table = _able(counts.known, counts, allowed)
-    # The first round takes the cheapest candidates, and the cheapest of each scheme at any cost.
-    ranked = sorted(table, key=lambda one: one.estimated.cost_writes_per_second)
-    best = {type(one.plan.scheme): one for one in reversed(ranked)}
-    wanted = list(dict.fromkeys([*best.values(), *ranked]))[: max(at_once, len(best))]
+
+def decide(counts: Counts, at_once: int = AT_ONCE) -> Decision[Decided]:
+    """Count plans, at most ``at_once`` in a round, until the cheapest whose full count is within its limit is certain.
+
+    Assumed without a count, except of native delays on up to `EACH` partitions: more partitions leave no more gaps; and
+    the gaps of a scheme that was not counted are not below `LEAST_RATIO` of its estimate, nor below the worst ratio
+    that was counted by more than `DOUBT`. A scheme that more partitions have not helped gets more only as far as it
+    stays cheaper than a plan that fits.
+    """
+    table = _able(counts.known, counts)
+    broad = max(at_once // 10, 1)
     while True:
-        for one, gaps in zip(wanted, counts.count([one.next_plan for one in wanted], allowed), strict=True):
-            one.note(gaps)
-        winner = _winner(table)
-        if winner is None and counts.is_hopeless(allowed):
+        best = _best(table)
+        while more := counts.further(math.inf if best is None else best.cost):
+            table += _able(more, counts)
+            best = _best(table)
+        asked = [] if best is None else _asked(table, best, broad)[:at_once]
+        if best is None or not asked:
             break
-        most = math.inf if winner is None else winner.cost
-        wanted = _contenders(table, most)[:at_once]
-        while not wanted and (more := counts.further(most)):
-            table += _able(more, counts, allowed)
-            wanted = _contenders(table, most)[:at_once]
-        if not wanted:
+        bid, full = best.cost, [one for one in asked if one.is_full]
+        quick = [one for one in asked if not one.is_full]
+        gaps = yield Wanted(
+            quick={one.plan: one.candidate.allowed(one.partitions) for one in quick},
+            full=tuple(one.plan for one in full),
+        )
+        for ask, found in zip([*quick, *full], gaps, strict=True):
+            ask.candidate.note(ask.partitions, found, full=ask.is_full)
+        if best.bid is None or best.cost > bid:
+            broad = min(2 * broad, at_once)
+        if all(one.fewest is None for one in table) and counts.is_hopeless():
+            best = None
             break
-    counted = {one.with_partitions(partitions): gaps for one in table for partitions, gaps in one.gaps.items()}
+    counted, confirmed = {}, {}
+    for one in table:
+        for partitions, found in one.gaps.items():
+            counted[plan := one.plan.with_partitions(partitions)] = found
+            if partitions in one.full:
+                confirmed[plan] = found
     # The counted plan is within the limit, regardless of its estimate.
-    return Decided(winner=None if winner is None else replace(winner.close, broken=()), counted=counted)
+    winner = None if best is None else replace(best.close, broken=())
+    return Decided(winner=winner, counted=counted, confirmed=confirmed)
 
 
 def at_once_for(timers: int) -> int:
@@ -418,22 +483,71 @@ def at_once_for(timers: int) -> int:
 class _Candidate:
     """A scheme, with the counts and prices known for each number of partitions."""
 
-    def __init__(self, estimated: Assessed, counts: Counts, allowed: int) -> None:
+    def __init__(self, estimated: Assessed, counts: Counts) -> None:
         self.estimated = estimated
         self.plan = estimated.evaluation.plan
+        self.is_native = isinstance(self.plan.scheme, Native)
         self.can_win = not set(estimated.broken) - {GAP_FRACTION}
-        self.gaps: dict[int, int] = {}  # counts, by partitions
+        self.gaps: dict[int, int] = {}  # counts, by partitions: in full, if there is such a count
+        self.full: set[int] = set()  # partitions that were counted in full
+        self._passed = math.inf  # fewest partitions that a quick count did not refute
         self._counts = counts
-        self._allowed = max(allowed, 0)
+        self._allowed: dict[int, int] = {}
         self._close: dict[int, Assessed] = {}
+        self._price = estimated.evaluation  # the latest price
         self._least = counts.limits.partitions_for_silence(estimated.evaluation, counts.keys)
-        self._most = counts.limits.max_partitions(self.plan)
+        self.most = counts.limits.max_partitions(self.plan)
+
+    def allowed(self, partitions: int) -> int:
+        if partitions not in self._allowed:
+            self._allowed[partitions] = max(self._counts.allowed(self.plan.with_partitions(partitions)), 0)
+        return self._allowed[partitions]
+
+    def note(self, partitions: int, gaps: int, *, full: bool) -> None:
+        self.gaps[partitions] = gaps
+        if full:
+            self.full.add(partitions)
+        elif not self._is_refuted(partitions):
+            self._passed = min(self._passed, partitions)
+
+    def needs_full(self, partitions: int) -> bool:
+        """Return whether a quick count with these partitions would show nothing new."""
+        return partitions in self.gaps or partitions >= self._passed
+
+    def _is_refuted(self, partitions: int) -> bool:
+        return self.gaps[partitions] > self.allowed(partitions)
+
+    @property
+    def fits(self) -> list[int]:
+        """The partitions that keep silence within its limit, and that were counted and not refuted."""
+        return [n for n in sorted(self.gaps) if n >= self._least and not self._is_refuted(n)] if self.can_win else []
 
     @property
     def fewest(self) -> int | None:
-        """The fewest partitions that keep both the counted gaps and silence within their limits."""
-        within = (partitions for partitions, gaps in self.gaps.items() if gaps <= self._allowed)
-        return min((partitions for partitions in within if partitions >= self._least), default=None)
+        """The first of these."""
+        return next(iter(self.fits), None)
+
+    @property
+    def bid(self) -> int | None:
+        """The fewest partitions that are thought to be enough; None: no number of partitions is."""
+        if not self.can_win or self._least > self.most:
+            return None
+        if (fewest := self.fewest) is not None:
+            return fewest
+        wanted, last = max(self.plan.own_partitions, self._least), max(self.gaps, default=0)
+        if last:
+            # More partitions do not help if all of a hot key's timers share a partition.
+            if last >= self.most or (self._unhelped and self.full.issuperset(self._unhelped)):
+                return None
+            stride = math.ceil(STRIDE * last) if len(self.gaps) > 2 else 0
+            wanted = max(wanted, last + 1, self._needed(last), stride)
+        return min(wanted, self.most)
+
+    @property
+    def _unhelped(self) -> tuple[int, ...]:
+        """The two greatest numbers of partitions, if the greater has about as many gaps: lower bounds prove nothing."""
+        *_, before, last = [0, 0, *sorted(self.gaps)]
+        return (before, last) if before >= self._least and self.gaps[last] > HELPED * self.gaps[before] else ()
 
     @property
     def close(self) -> Assessed:
@@ -442,109 +556,140 @@ class _Candidate:
 
     @property
     def is_close(self) -> bool:
-        return self.fewest in self._close
+        return self.fewest is None or self.fewest in self._close
+
+    @property
+    def is_confirmed(self) -> bool:
+        return self.fewest in self.full
 
     @property
     def cost(self) -> float:
-        """Cost with the fewest partitions, as far as known."""
-        assert self.fewest is not None
-        if self.is_close:
-            return self.close.cost_writes_per_second
-        return self._counts.limits.cost_with(self.estimated.evaluation, self.fewest)
+        """Cost with the partitions of the bid, as far as known."""
+        assert self.bid is not None
+        return self.cost_with(self.bid)
+
+    def cost_with(self, partitions: int) -> float:
+        if partitions in self._close:
+            return self._close[partitions].cost_writes_per_second
+        return self._counts.limits.cost_with(self._price, partitions)
 
     def price_closely(self) -> None:
         """Price the scheme with the fewest partitions. Afterwards silence may need more, or no number may be enough."""
         assert self.fewest is not None
-        found = self._close[self.fewest] = self._counts.assess(self.with_partitions(self.fewest))
+        found = self._close[self.fewest] = self._counts.assess(self.plan.with_partitions(self.fewest))
+        self._price = found.evaluation
         self._least = self._counts.limits.partitions_for_silence(found.evaluation, self._counts.keys)
         if set(found.broken) - {GAP_FRACTION, SILENCE_SECONDS}:
             self.can_win = False
 
-    @property
-    def next_partitions(self) -> int | None:
-        """Partitions for the next count; None: no other number can help."""
-        wanted = self._wanted_partitions
-        return wanted if wanted is not None and wanted <= self._most else None
-
-    @property
-    def _wanted_partitions(self) -> int | None:
-        """Partitions for the next count, which may exceed the maximum of the due topic."""
-        if not self.can_win:
-            return None
-        if not self.gaps:
-            return self.plan.own_partitions
-        fewest = self.fewest
-        if fewest is None:
-            most = max(self.gaps)
-            if most < self._least:
-                return self._least
-            *_, before, last = [math.inf, *(self.gaps[partitions] for partitions in sorted(self.gaps))]
-            # More partitions do not help if all of a hot key's timers share a partition.
-            if last > HELPED * before or most >= MAX_PARTITIONS:
-                return None
-            return min(max(most + 1, self._needed(most)), MAX_PARTITIONS)
-        too_few = max((partitions for partitions in self.gaps if partitions < fewest), default=0)
-        floor = max(too_few + 1, self._least)
-        if floor >= fewest:
-            return None
-        fewer = max(self._needed(fewest), floor)
-        if fewer < fewest:
-            return fewer
+    def steps(self) -> list[int]:
+        """Return the partitions to count next, in order to confirm the bid: itself, and fewer than it."""
+        bid, floor = self.bid, self._floor
+        assert bid is not None
+        if self.fewest is None:
+            # Lower bounds may look alike though more partitions help.
+            return [n for n in self._unhelped if n not in self.full] or [n for n in (bid, bid - 1) if n >= floor]
         # Gaps need not divide: a partition with all batches sorted by due time has no more gaps than each of four. So
-        # the fewest partitions are tried first, then the numbers between. More partitions are assumed not to raise the
-        # gaps of each.
-        return (too_few + fewest) // 2 if too_few else floor
+        # the fewest partitions are tried too.
+        middle = (floor + bid) // 2 if floor > self._least else floor
+        return list(dict.fromkeys(n for n in (self._needed(bid), middle, bid - 1) if floor <= n < bid))
+
+    def rival(self, most: float, ratio: float) -> int | None:
+        """Return the greatest number of partitions that costs less than ``most``, if it may be enough.
+
+        If a count refutes it, no number of partitions wins. An estimate is at most ``1 / ratio`` times too high.
+        """
+        least, top = self._floor, self._top(most)
+        if not self.gaps and not self.is_native:
+            # Independent of keys: they may weigh less in gaps than in timers.
+            gaps = self.estimated.evaluation.peak_gaps_per_topic * ratio
+            least = max(least, math.ceil(gaps / max(self.allowed(1), 1)))
+        return top if self.can_win and least <= top else None
+
+    def each(self, most: float) -> list[int]:
+        """Return the numbers of partitions up to `EACH` that were not counted and cost less than ``most``."""
+        top = min(self._top(most), EACH) if self.is_native and self.can_win else 0
+        return [partitions for partitions in range(self._least, top + 1) if partitions not in self.gaps]
 
     @property
-    def next_plan(self) -> Plan:
-        assert self.next_partitions is not None
-        return self.with_partitions(self.next_partitions)
+    def _floor(self) -> int:
+        """The fewest partitions that no count refuted."""
+        fewest = self.fewest or math.inf
+        too_few = max((n for n in self.gaps if n < fewest and self._is_refuted(n)), default=0)
+        return max(too_few + 1, self._least)
 
-    def least_cost(self, ratio: float) -> float:
-        """Return the least possible cost, if the estimate is ``1 / ratio`` times too high."""
-        partitions = self.next_partitions
-        assert partitions is not None
-        evaluation = self.estimated.evaluation
-        if not self.gaps:
-            # Independent of keys: they may weigh less in gaps than in timers.
-            gaps = evaluation.peak_gaps_per_topic * ratio
-            partitions = min(max(math.ceil(gaps / max(self._allowed, 1)), math.ceil(self._least * ratio)), partitions)
-        return self._counts.limits.cost_with(evaluation, partitions)
+    def _top(self, most: float) -> int:
+        """Return the most partitions that cost less, and are fewer than `fewest`; 0: there are none."""
+        top = self.most if self.fewest is None else self.fewest - 1
+        each = self._counts.limits.topic_writes_per_second * self._price.topics_of_a_partition
+        if each > 0:
+            top = min(top, max(int((most - self.cost_with(1)) / each) + 2, 0))
+        while top and self.cost_with(top) >= most * (1 - SAME):
+            top = top - 1 if each > 0 else 0
+        return top
 
     def ratio(self) -> float:
-        """Return the ratio of count to estimate, both with the estimate's partitions; 1 if either says too little."""
-        estimate, gaps = self.estimated.evaluation.peak_gaps_per_partition, self.gaps.get(self.plan.own_partitions)
-        return 1.0 if gaps is None or estimate < LEAST_GAPS else gaps / estimate
-
-    def note(self, gaps: int) -> None:
-        assert self.next_partitions is not None
-        self.gaps[self.next_partitions] = gaps
-
-    def with_partitions(self, partitions: int) -> Plan:
-        return self.plan.with_partitions(partitions)
+        """Return the lowest ratio of count to estimate; 1 if either says too little."""
+        estimate, keys = self.estimated.evaluation.peak_gaps_per_topic, self._counts.keys
+        known = (n for n in self.gaps if n in self.full or not self._is_refuted(n))
+        expected = ((self.gaps[n], estimate * keys.fullest(n)) for n in known)
+        return min((gaps / each for gaps, each in expected if each >= LEAST_GAPS), default=1.0)
 
     def _needed(self, partitions: int) -> int:
         # The fewest partitions that can be enough if gaps divide as timers do: all but the fullest may have a gap less.
         gaps, keys = self.gaps[partitions], self._counts.keys
-        return keys.fewest((max(gaps - 1, 0) / keys.fullest(partitions) + min(gaps, 1)) / max(self._allowed, 1))
+        whole = max(gaps - 1, 0) / keys.fullest(partitions) + min(gaps, 1)
+        return keys.fewest(whole / max(self.allowed(partitions), 1))
 
 
-def _able(found: Sequence[Assessed], counts: Counts, allowed: int) -> list[_Candidate]:
-    return [one for one in (_Candidate(each, counts, allowed) for each in found) if one.can_win]
+class _Ask(NamedTuple):
+    """A count that is wanted."""
+
+    candidate: _Candidate
+    partitions: int
+    is_full: bool
+
+    @property
+    def plan(self) -> Plan:
+        return self.candidate.plan.with_partitions(self.partitions)
 
 
-def _winner(table: Sequence[_Candidate]) -> _Candidate | None:
-    """Return the cheapest candidate whose count is within the limit, priced closely."""
+def _able(found: Sequence[Assessed], counts: Counts) -> list[_Candidate]:
+    return [one for one in (_Candidate(each, counts) for each in found) if one.can_win]
+
+
+def _best(table: Sequence[_Candidate]) -> _Candidate | None:
+    """Return the candidate with the cheapest bid, priced closely if it was counted within its limit."""
     while True:
-        within = [one for one in table if one.can_win and one.fewest is not None]
-        best = min(within, key=lambda one: one.cost, default=None)
+        best = min((one for one in table if one.bid is not None), key=lambda one: one.cost, default=None)
         if best is None or best.is_close:
             return best
         best.price_closely()
 
 
-def _contenders(table: Sequence[_Candidate], most: float) -> list[_Candidate]:
-    """Return the candidates that may still cost less, the cheapest first."""
-    ratio = min(LEAST_RATIO, *(one.ratio() / DOUBT for one in table)) if table else LEAST_RATIO
-    costs = [(one.least_cost(ratio), number) for number, one in enumerate(table) if one.next_partitions is not None]
-    return [table[number] for cost, number in sorted(costs) if cost < most]
+def _asked(table: Sequence[_Candidate], best: _Candidate, broad: int) -> list[_Ask]:
+    """Return the counts that are wanted next, the most urgent first; empty: the best is confirmed, and certain."""
+    most = best.cost
+    ratio = min(LEAST_RATIO, *(one.ratio() / DOUBT for one in table))
+    # Today's plan is counted in any case, and shows how far estimates are off.
+    today = [_Ask(one, 1, True) for one in table if one.is_native and 1 not in one.full]
+    wanted = [(best, partitions) for partitions in best.steps()]
+    rivals = [(one, one.rival(most, ratio)) for one in table if one is not best]
+    cheaper = [(one, partitions) for one, partitions in rivals if partitions is not None]
+    # The next best too, since the best may be refuted; but none that costs more than a plan that is known to fit.
+    enough = min((one.cost_with(n) for one in table for n in one.fits if n in one.full), default=math.inf)
+    later = [one for one in table if one is not best and one.bid is not None and one.cost < enough]
+    later.sort(key=lambda one: one.cost)
+    if best.fewest is None:
+        wanted += [(one, one.steps()[0]) for one in later[: broad - 1] if one.fewest is None]
+    wanted += sorted(cheaper, key=lambda rival: rival[0].cost_with(rival[1]))
+    if not wanted and not best.is_confirmed:
+        assert best.fewest is not None
+        more = [(best, best.fewest + 1), *((one, one.fewest) for one in later if one.fewest is not None)]
+        others = [(one, n) for one, n in more if n not in one.full and n <= one.most and one.cost_with(n) < enough]
+        others.sort(key=lambda other: other[0].cost_with(other[1]))
+        wanted = [(best, best.fewest), *others[: broad - 1]]
+    wanted += [(one, partitions) for one in table for partitions in one.each(most)]
+    known = {(ask.candidate, ask.partitions) for ask in today}
+    new = (ask for ask in dict.fromkeys(wanted) if ask not in known)
+    return [*today, *(_Ask(one, partitions, one.needs_full(partitions)) for one, partitions in new)]

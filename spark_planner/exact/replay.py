@@ -176,6 +176,9 @@ class Asked:
         at_random: Send timers without a key to random partitions, instead of in turns.
         moments_ms: Moments at which a full count unloads all due topics.
         by_topic: Return the peak of each topic.
+        limit: For `count_exactly`: only decide whether a partition has more gaps than this. A span without more gaps is
+            not refined, and a plan that has more gets no further pass; a peak up to the limit has a
+            ``gap_count_limit`` up to the limit too. None: all peaks are exact.
     """
 
     plan: Plan
@@ -187,6 +190,7 @@ class Asked:
     at_random: bool = False
     moments_ms: Integers = field(default_factory=lambda: np.zeros(0, np.int64))
     by_topic: bool = False
+    limit: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -582,42 +586,36 @@ SENDS_PER_MOMENT = 200
 """Sends for each moment of a grid: so few ranges begin between two moments that most bounds decide."""
 
 
-def grid_for(cached: CachedSends) -> Grid:
-    """Return moments from the first send to the last due time: 4,096, and more for more sends.
+def grid_for(cached: CachedSends, topic: str | None = None) -> Grid:
+    """Return moments from the first send to the last due time of a topic, or of all: 4,096, and more for more sends.
 
     Raises:
         EmptyHistory: There are no sends.
     """
-    if not cached.pieces:
+    pieces = [piece for piece in cached.pieces if topic in (None, piece.topic)]
+    if not pieces:
         raise EmptyHistory
-    sends = sum(piece.sends for piece in cached.pieces)
+    sends = sum(piece.sends for piece in pieces)
     return Grid.regular(
-        min(piece.first_ms for piece in cached.pieces),
-        max(piece.last_due_ms for piece in cached.pieces),
+        min(piece.first_ms for piece in pieces),
+        max(piece.last_due_ms for piece in pieces),
         min(max(sends // SENDS_PER_MOMENT, DEFAULT_POINTS), MAX_POINTS),
     )
 
 
 def count_exactly(
-    cached: CachedSends,
-    asked: Sequence[Asked],
-    *,
-    limit: float | None = None,
-    sends_per_chunk: int = SENDS_PER_CHUNK,
+    cached: CachedSends, asked: Sequence[Asked], *, sends_per_chunk: int = SENDS_PER_CHUNK
 ) -> list[Replay]:
     """Replay several plans, in further passes on finer and finer grids of the spans that may contain a peak, until all
-    peaks are exact; a full count counts redelivery in these.
+    peaks are exact, or decided (`Asked.limit`); a full count counts redelivery in these.
 
     Args:
         cached: The sends.
         asked: The plans.
-        limit: Only decide whether a partition has more gaps than this: a span without more gaps is not refined, and a
-            plan that has more gets no further pass. A peak up to the limit has a ``gap_count_limit`` up to the limit
-            too; None: all peaks are exact.
         sends_per_chunk: Approximate number of arrivals that a task sorts.
     """
     found = count(cached, asked, sends_per_chunk=sends_per_chunk)
-    peaks = [_Peaks(one.gaps, limit) for one in found]
+    peaks = [_Peaks(one.gaps, of.limit) for of, one in zip(asked, found, strict=True)]
     redelivered = [one.redelivered for one in found]
     last = {number: (one, found[number].gaps) for number, one in enumerate(asked)}
     while True:

@@ -330,9 +330,9 @@ class CachedSends:
     pieces: tuple[Piece, ...]
     was_sorted: bool
 
-    def of(self, topic: str) -> CachedSends:
-        pieces = tuple(piece for piece in self.pieces if piece.topic == topic)
-        frame = self.frame.where(F.col(TOPIC) == topic)
+    def of(self, *topics: str) -> CachedSends:
+        pieces = tuple(piece for piece in self.pieces if piece.topic in topics)
+        frame = self.frame.where(F.col(TOPIC).isin(list(topics)))
         return CachedSends(frame=frame, pieces=pieces, was_sorted=self.was_sorted)
 
     @cached_property
@@ -512,27 +512,26 @@ class Stretch(NamedTuple):
     shift_ms: int  # time added to their publish times and due times
 
 
-def extended(cached: CachedSends, stretches: Sequence[Stretch]) -> CachedSends:
-    """Return the sends, followed by the copies of the stretches."""
+def extended(cached: CachedSends, stretches: Mapping[str, Sequence[Stretch]]) -> CachedSends:
+    """Return the sends of some topics, followed by the copies of the topic's stretches."""
     # Each shifted stretch begins at the end of the previous one, the first after all sends. The caller releases the
     # cache of the result, and then that of ``cached``, from which it is computed.
     ranks = cached.ranks
 
     def copies(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            for row in rows_of(batch):
-                topic, rank = row[TOPIC], ranks[row[TOPIC], row[TASK], row[PIECE]]
-                sends = sends_of(row)
-                yield batch_of([piece_row(topic, (0, rank), sends, row[HEAVY])])
-                for number, (from_ms, until_ms, shift_ms) in enumerate(stretches, start=1):
-                    low, high = np.searchsorted(sends.publish_ms, [from_ms, until_ms], "left")
-                    if low < high:
-                        part = sends.at(slice(low, high))
-                        later = Sends(part.publish_ms + shift_ms, part.due_ms + shift_ms, part.key_hash)
-                        yield batch_of([piece_row(topic, (number, rank), later)])
+        for row in (row for batch in batches for row in rows_of(batch)):
+            topic, rank, sends = row[TOPIC], ranks[row[TOPIC], row[TASK], row[PIECE]], sends_of(row)
+            yield batch_of([piece_row(topic, (0, rank), sends, row[HEAVY])])
+            for number, (from_ms, until_ms, shift_ms) in enumerate(stretches[topic], start=1):
+                low, high = np.searchsorted(sends.publish_ms, [from_ms, until_ms], "left")
+                if low < high:
+                    part = sends.at(slice(low, high))
+                    later = Sends(part.publish_ms + shift_ms, part.due_ms + shift_ms, part.key_hash)
+                    yield batch_of([piece_row(topic, (number, rank), later)])
 
     with few_at_once(cached.frame.sparkSession):
-        frame = cached.frame.mapInArrow(copies, PIECES_SCHEMA).persist()
+        own = cached.frame.where(F.col(TOPIC).isin(list(stretches)))
+        frame = own.mapInArrow(copies, PIECES_SCHEMA).persist()
         return CachedSends(frame=frame, pieces=noted(frame), was_sorted=cached.was_sorted)
 
 

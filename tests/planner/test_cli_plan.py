@@ -96,7 +96,7 @@ def test_people_read_the_reasons_beside_the_json(planned: Result) -> None:
     found = json.loads(planned.stdout)
     for sentence in found["reasons"]:
         assert sentence in planned.stderr
-    for stage in ("reading the history", "pricing candidates", "counting ", "replaying today's plan"):
+    for stage in ("reading the history", "pricing candidates", "counting ", "replaying simple rules"):
         assert stage in planned.stderr
     for caption in ("Alternatives: ", "Growth: ", "Peak gaps and hops at this volume: "):
         assert caption in planned.stderr

