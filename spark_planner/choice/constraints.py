@@ -210,7 +210,8 @@ class Constraints:
         if profile.ack_format == "bitmap":
             shares.append((cursor, evaluation.span_entries / BITS_PER_BYTE, frame))
         elif (profile.gap_limit_ranges + 1) * profile.bytes_per_range > frame:  # else the gap limit keeps it small
-            shares.append((cursor, evaluation.peak_gaps_per_partition * profile.bytes_per_range, frame))
+            gaps = evaluation.peak_gaps_per_partition if counted is None else at_growth(counted, growth)
+            shares.append((cursor, gaps * profile.bytes_per_range, frame))
         rooms = [
             Room(limit=name, times=most / value, timers_per_day=evaluation.timers_per_day * most / value)
             for name, value, most in shares

@@ -1,20 +1,125 @@
-"""Reasons for a recommendation, in sentences with the numbers that decide; ties with other candidates."""
+"""Reasons for a recommendation, in sentences with the numbers that decide; the candidates as far as each is known."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from timewheel.core import plurals
 from timewheel.core.durations import DAY_MS, MINUTE_MS, format_duration
-from timewheel.core.plan import Calendar, Native, Plan, Tiered, Wheel
+from timewheel.core.plan import Calendar, Native, Plan, Scheme, Tiered, Wheel
 
 from ..pricing.evaluate import Evaluation
-from .constraints import Constraints, Room
+from .constraints import GAP_FRACTION, Constraints, Room, at_growth, max_countable
 
 if TYPE_CHECKING:
-    from .choose import Choice
+    from .choose import Assessed, Choice
+
+COUNTED, ESTIMATED = "counted", "estimated"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Amount:
+    """A number of a plan, and how it is known."""
+
+    value: float
+    known: str = ESTIMATED  # or `COUNTED`
+    is_least: bool = False  # the count ended above the limit: there are more
+
+    def __str__(self) -> str:
+        return f"{'over ' if self.is_least else ''}{self.value:,.0f}"
+
+    def said(self, noun: str, plural: str | None = None) -> str:
+        """Return the figure with its noun and how it is known."""
+        number = plurals.counted(round(self.value), noun, plural)
+        about = "over " if self.is_least else "about " if self.known == ESTIMATED and round(self.value) else ""
+        return f"{about}{number} ({self.known})"
+
+
+def gaps_of(
+    choice: Choice, evaluation: Evaluation, constraints: Constraints, growth: float, partitions: int | None = None
+) -> Amount:
+    """Return the gaps of a plan's fullest partition at the planned volume: by its count, if it was counted."""
+    plan = evaluation.plan if partitions is None else evaluation.plan.with_partitions(partitions)
+    count = choice.known.get(plan)
+    if count is None:
+        return Amount(value=evaluation.peak_gaps_per_partition)
+    allowed = max_countable(constraints.allowed_gaps(evaluation.gap_limit_ranges), growth)
+    # Counts of other plans end at the limit.
+    is_least = count > allowed and plan not in (choice.recommended.evaluation.plan, choice.native.plan)
+    count = allowed if is_least else count
+    if growth == 1:
+        return Amount(value=count, known=COUNTED, is_least=is_least)
+    return Amount(value=at_growth(count, growth), is_least=is_least)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Alternative:
+    """A candidate, with the fewest partitions that a count found enough; without a count, those of its estimate."""
+
+    plan: Plan
+    evaluation: Evaluation  # of the same scheme, perhaps with other partitions
+    gaps: Amount  # of the fullest partition
+    cost: float  # entries a second, at the constraints' prices
+    topics: int  # partition topics
+    broken: tuple[str, ...]  # names of the constraints that it breaks
+
+
+def alternatives(choice: Choice, constraints: Constraints, growth: float) -> tuple[Alternative, ...]:
+    """Return all priced candidates as far as they are known, in their order."""
+    counts: dict[Scheme, dict[int, int]] = {}
+    for plan, gaps in choice.counted.items():
+        counts.setdefault(plan.scheme, {})[plan.own_partitions] = gaps
+    allowed = max_countable(constraints.allowed_gaps(choice.native.gap_limit_ranges), growth)
+    return tuple(
+        _alternative(one, counts.get(one.evaluation.plan.scheme, {}), choice, constraints, growth, allowed)
+        for one in choice.candidates
+    )
+
+
+def _alternative(
+    one: Assessed, counts: Mapping[int, int], choice: Choice, constraints: Constraints, growth: float, allowed: float
+) -> Alternative:
+    evaluation, chosen, own = one.evaluation, choice.recommended, one.evaluation.plan.own_partitions
+    partitions, cost = own, one.cost_writes_per_second
+    broken = tuple(name for name in one.broken if name != GAP_FRACTION)
+    if one is chosen:
+        broken = one.broken
+    elif counts:
+        # With fewer partitions than the estimate's, silence is at most in proportion.
+        silence, silent = evaluation.silence_seconds * own, constraints.silence_seconds
+        able = [number for number in counts if number >= own or silent is None or silence <= silent * number]
+        partitions = min((number for number in able if counts[number] <= allowed), default=max(counts))
+        if partitions != own:
+            cost = constraints.cost_with(evaluation, partitions)
+        if counts[partitions] > allowed:
+            broken = (*broken, GAP_FRACTION)
+    elif GAP_FRACTION in one.broken or (chosen.broken and not broken):
+        # If the counts refuted all that could be enough, an estimate does not say otherwise.
+        broken = (*broken, GAP_FRACTION)
+    if not broken and not chosen.broken:
+        cost = max(cost, chosen.cost_writes_per_second)  # others are priced roughly, and none of them is cheaper
+    return Alternative(
+        plan=evaluation.plan.with_partitions(partitions),
+        evaluation=evaluation,
+        gaps=gaps_of(choice, evaluation, constraints, growth, partitions),
+        cost=cost,
+        topics=evaluation.dead_letter_topics + evaluation.topics_of_a_partition * partitions,
+        broken=broken,
+    )
+
+
+def front_of_alternatives(found: Sequence[Alternative], chosen: Plan) -> tuple[Alternative, ...]:
+    """Return those that no other beats in both gaps and cost, the cheapest first, of those that break no constraint."""
+    fitting = [one for one in found if not one.broken] or found
+    front: list[Alternative] = []
+    for one in sorted(fitting, key=lambda one: (one.cost, one.plan != chosen, one.gaps.value)):
+        if not front or one.gaps.value < front[-1].gaps.value:
+            front.append(one)
+    return tuple(front)
+
 
 TIE = 0.05
 """Tolerance, as a fraction of the recommended plan's cost: prices of topics and relays are estimates, no more exact."""
@@ -42,26 +147,30 @@ def tied_with(
         # A plan without a relay is the greatest advantage; equal candidates get a fixed order.
         spares_relay = chosen.needs_relay and not one.needs_relay
         cost = constraints.cost_of(one).writes_per_second
-        return not spares_relay, -len(advantages(one, chosen)), cost, repr(one.plan.scheme)
+        return not spares_relay, -len(advantages(one, chosen, counted)), cost, repr(one.plan.scheme)
 
     return tuple(sorted(rivals, key=rank))
 
 
-def advantages(one: Evaluation, other: Evaluation) -> tuple[str, ...]:
+def advantages(one: Evaluation, other: Evaluation, counted: Mapping[Plan, int]) -> tuple[str, ...]:
     found = []
+    ours, theirs = one.peak_gaps_per_partition, other.peak_gaps_per_partition
+    if one.plan in counted and other.plan in counted:  # else a count would be compared with an estimate
+        ours, theirs = counted[one.plan], counted[other.plan]
     if other.needs_relay and not one.needs_relay:
         found.append("no relay")
     if one.partition_topics < other.partition_topics:
         found.append("fewer topics")
-    if one.peak_gaps_per_partition < FEWER_GAPS * other.peak_gaps_per_partition:
+    if ours < FEWER_GAPS * theirs:
         found.append("fewer gaps in a partition")
     if one.hops_mean < FEWER_GAPS * other.hops_mean:
         found.append("fewer hops")
     return tuple(found)
 
 
-def drawbacks(one: Evaluation, other: Evaluation) -> tuple[str, ...]:
-    return tuple(name.replace("fewer", "more").replace("no relay", "a relay to run") for name in advantages(other, one))
+def drawbacks(one: Evaluation, other: Evaluation, counted: Mapping[Plan, int]) -> tuple[str, ...]:
+    found = advantages(other, one, counted)
+    return tuple(name.replace("fewer", "more").replace("no relay", "a relay to run") for name in found)
 
 
 MOST = 5  # most sentences; all further figures are in the tables
@@ -99,19 +208,17 @@ def reasons_for(
     choice: Choice, candidates: Sequence[Evaluation], fitting: int, constraints: Constraints, growth: float
 ) -> tuple[str, ...]:
     """Return at most `MOST` sentences for a choice, the most important first."""
-    chosen, native, known = choice.recommended.evaluation, choice.native, choice.known
-    fit = candidates[:fitting]
-    now = known if growth == 1 else {}
+    del candidates, fitting
+    chosen, known = choice.recommended.evaluation, alternatives(choice, constraints, growth)
+    others = [one for one in sorted(known, key=lambda one: (one.cost, one.gaps.value)) if not one.broken]
     found = [
-        _summary(choice, known.get(chosen.plan), growth),
-        "" if stays(chosen.plan) else _against_native(chosen, native, now.get(chosen.plan), now.get(native.plan)),
-        _tie(chosen, choice.ties, constraints)
-        or _longer(chosen, candidates)
-        or _one_partition(chosen, fit)
-        or _shorter(chosen, candidates)
+        _summary(choice, gaps_of(choice, chosen, constraints, growth), growth),
+        _tie(choice, constraints)
+        or _longer(chosen, others)
+        or _one_partition(chosen, others)
         or f"After an unload a partition is silent for about {chosen.silence_seconds:.1f} s, since up to "
-        f"{chosen.peak_pending_per_partition:,.0f} entries wait in it.",
-        _cost(chosen, fit, choice.ties[:1], constraints),
+        f"{chosen.peak_pending_per_partition:,.0f} entries wait in it (estimated).",
+        _cost(chosen, others, choice.ties[:1], constraints),
     ]
     if choice.rooms:
         room = choice.rooms[0]
@@ -123,17 +230,12 @@ def reasons_for(
     return tuple(sentence for sentence in found if sentence)[:MOST]
 
 
-def _summary(choice: Choice, own: int | None, growth: float) -> str:
+def _summary(choice: Choice, own: Amount, growth: float) -> str:
     chosen, broken, considered = choice.recommended.evaluation, choice.recommended.broken, choice.considered
-    estimated = f"about {chosen.peak_gaps_per_partition:,.0f}"
-    limit = f"of {chosen.gap_limit_ranges:,} that the broker keeps"
-    if own is None:
-        gaps = f"{estimated} gaps in a partition at the peak (estimated), {chosen.gap_fraction:.0%} {limit}"
-    elif growth == 1:
-        gaps = f"{plurals.counted(own, 'gap')} in a partition at the peak (counted; estimated {estimated}), {limit}"
-    else:
-        at = f"at {growth:g} times the volume of which {own:,} were counted"
-        gaps = f"{estimated} gaps in a partition at the peak (estimated, {at}), {limit}"
+    count = choice.known.get(chosen.plan)
+    at = "" if growth == 1 else f" at {growth:g} times the volume"
+    at += "" if growth == 1 or count is None else f" of which {count:,} were counted"
+    gaps = f"{own.said('gap')} in a partition at the peak{at}, of {chosen.gap_limit_ranges:,} that the broker keeps"
     what = f"{describe(chosen.plan)} on {_partitions(chosen)}"
     schemes = len({plan.scheme for plan in choice.counted})
     how = (
@@ -147,30 +249,14 @@ def _summary(choice: Choice, own: int | None, growth: float) -> str:
     return f"Of {considered} candidates{how}, {what} is the cheapest that fits: {gaps}."
 
 
-def _against_native(chosen: Evaluation, native: Evaluation, own: int | None, counted: int | None) -> str:
-    again = native.redelivered.worst_entries
-    if counted is None:
-        gaps, share = f"about {plurals.counted(round(native.peak_gaps), 'gap')} (estimated)", native.gap_fraction
-    else:
-        gaps = f"{plurals.counted(counted, 'gap')} (counted)"
-        share = counted / max(native.gap_limit_ranges, 1)
-    said = f"Native delays on one partition peak at {gaps}, {_times(share)} the limit"
-    if again >= 1:
-        said += f"; an unload at the worst moment delivers {plurals.counted(round(again), 'message')} again"
-        said += f", with this plan {chosen.redelivered.worst_entries:,.0f}"
-        if own is not None and own > native.gap_limit_ranges and chosen.gap_fraction <= 1:
-            said += " but for its peak, which the estimate does not see"
-    return said + "."
-
-
-def _tie(chosen: Evaluation, ties: Sequence[Evaluation], constraints: Constraints) -> str:
-    if not ties:
+def _tie(choice: Choice, constraints: Constraints) -> str:
+    if not choice.ties:
         return ""
-    one = ties[0]
+    chosen, one = choice.recommended.evaluation, choice.ties[0]
     own, cost = (constraints.cost_of(each).writes_per_second for each in (chosen, one))
     said = f"A tie: {describe(one.plan)} on {_partitions(one)} costs as much within {TIE:.0%} "
-    said += f"({cost:,.1f} against {own:,.1f} entries a second, estimated)"
-    better, worse = advantages(one, chosen), drawbacks(one, chosen)
+    said += f"({max(cost, own):,.1f} against {own:,.1f} entries a second, estimated)"
+    better, worse = advantages(one, chosen, choice.known), drawbacks(one, chosen, choice.known)
     if better:
         said += f" and has {_listed(better)}"
     if worse:
@@ -180,58 +266,43 @@ def _tie(chosen: Evaluation, ties: Sequence[Evaluation], constraints: Constraint
     return said + "."
 
 
-def _longer(chosen: Evaluation, candidates: Sequence[Evaluation]) -> str:
+def _longer(chosen: Evaluation, others: Sequence[Alternative]) -> str:
     """Describe the partitions that a longer step of the same scheme would need."""
-    size_ms, others = _size_ms(chosen.plan), _by_size(chosen, candidates)
-    needs_more = [size for size in sorted(others) if size > size_ms and _needs(others[size]) > _needs(chosen)]
-    if not needs_more:
+    size_ms = _size_ms(chosen.plan)
+    same: dict[int, Alternative] = {}
+    for one in others:
+        if type(one.plan.scheme) is type(chosen.plan.scheme):
+            same.setdefault(_size_ms(one.plan), one)
+    more = [same[size] for size in sorted(same) if size > size_ms and _needs(same[size].plan) > _needs(chosen.plan)]
+    if not size_ms or not more:
         return ""
-    fewest, most = others[needs_more[0]], others[needs_more[-1]]
     said = (
         f"A {format_duration(size_ms)} {_size_word(chosen.plan)} fits {_partitions(chosen)}; "
-        f"{format_duration(needs_more[0])} would need {_needs(fewest)}"
+        f"{format_duration(_size_ms(more[0].plan))} would need {_needs(more[0].plan)}"
     )
-    if most is not fewest:
-        said += f", {format_duration(needs_more[-1])} {_needs(most)}"
-    return said + "."
+    if len(more) > 1:
+        said += f", {format_duration(_size_ms(more[-1].plan))} {_needs(more[-1].plan)}"
+    return said + _how_known(more[0], more[-1]) + "."
 
 
-def _shorter(chosen: Evaluation, candidates: Sequence[Evaluation]) -> str:
-    """Describe the gain of a shorter step. Steps with more than half of the gaps are left out: their gain is small."""
-    size_ms, others = _size_ms(chosen.plan), _by_size(chosen, candidates)
-    shorter = [size for size in sorted(others) if size < size_ms and 2 * others[size].peak_gaps <= chosen.peak_gaps]
-    if not shorter or not chosen.hops_mean:
-        return ""
-    other = others[shorter[-1]]
-    return (
-        f"A {format_duration(shorter[-1])} {_size_word(chosen.plan)} would bring {other.peak_gaps:,.0f} gaps instead "
-        f"of {chosen.peak_gaps:,.0f} (estimated), for {other.hops_mean:.2f} hops a timer instead of "
-        f"{chosen.hops_mean:.2f}."
-    )
-
-
-def _by_size(chosen: Evaluation, candidates: Sequence[Evaluation]) -> dict[int, Evaluation]:
-    found: dict[int, Evaluation] = {}
-    for one in candidates:
-        if _size_ms(chosen.plan) and type(one.plan.scheme) is type(chosen.plan.scheme):
-            found.setdefault(_size_ms(one.plan), one)
-    return found
-
-
-def _one_partition(chosen: Evaluation, fitting: Sequence[Evaluation]) -> str:
+def _one_partition(chosen: Evaluation, others: Sequence[Alternative]) -> str:
     """Describe the best plan that needs a single partition, if the chosen plan needs more."""
-    if _needs(chosen) == 1:
+    other = next((one for one in others if _needs(one.plan) == 1), None)
+    if _needs(chosen.plan) == 1 or other is None:
         return ""
-    other = next((one for one in fitting if _needs(one) == 1), None)
-    if other is None:
-        return ""
-    hops = f"{other.hops_mean:.2f} hops a timer" if other.hops_mean else "no hops"
-    relay = " and a relay to run" if other.needs_relay else ""
-    return f"One partition is enough for {describe(other.plan)}, at {hops}, with {_topics(other)}{relay}."
+    mean = other.evaluation.hops_mean
+    hops = f"{mean:.2f} hops a timer" if mean else "no hops"
+    relay = " and a relay to run" if other.evaluation.needs_relay else ""
+    topics = plurals.counted(other.topics, "partition topic")
+    return f"One partition is enough for {describe(other.plan)}{_how_known(other)}, at {hops}, with {topics}{relay}."
+
+
+def _how_known(*found: Alternative) -> str:
+    return f" ({COUNTED if all(one.gaps.known == COUNTED for one in found) else ESTIMATED})"
 
 
 def _cost(
-    chosen: Evaluation, fitting: Sequence[Evaluation], told: Sequence[Evaluation], constraints: Constraints
+    chosen: Evaluation, others: Sequence[Alternative], told: Sequence[Evaluation], constraints: Constraints
 ) -> str:
     cost = constraints.cost_of(chosen)
     hops = (
@@ -239,15 +310,18 @@ def _cost(
         if chosen.hops_mean
         else ""
     )
-    parts = [f"{cost.written:,.1f} are written{hops}", f"{cost.topics:,.1f} stand for its {_topics(chosen)}"]
+    topics = plurals.counted(chosen.partition_topics, "partition topic")
+    parts = [f"{cost.written:,.2f} are written{hops}", f"{cost.topics:,.1f} stand for its {topics}"]
     if cost.relay:
         parts.append(f"{cost.relay:,.1f} for the relay")
-    said = f"It costs as much as {cost.writes_per_second:,.1f} entries a second: {_listed(parts)}"
-    kind = type(chosen.plan.scheme)
-    other = next((one for one in fitting if type(one.plan.scheme) is not kind), None)
-    if other is not None and other not in told:
-        dearer = constraints.cost_of(other).writes_per_second
-        said += f"; the cheapest of another kind, {describe(other.plan)} on {_partitions(other)}, costs {dearer:,.1f}"
+    said = (
+        f"It costs as much as {cost.writes_per_second:,.1f} entries a second: {_listed(parts)} (the planner's own "
+        "prices: --topic-cost, --relay-cost)"
+    )
+    other = next((one for one in others if type(one.plan.scheme) is not type(chosen.plan.scheme)), None)
+    if other is not None and other.evaluation not in told:
+        where = partitions_in_words(other.plan.partitions)
+        said += f"; the cheapest of another kind, {describe(other.plan)} on {where}, costs {other.cost:,.1f}"
     return said + "."
 
 
@@ -261,14 +335,6 @@ def volume_of(chosen: Evaluation, room: Room) -> tuple[str, str]:
 
 def _listed(parts: Sequence[str]) -> str:
     return " and ".join([*filter(None, [", ".join(parts[:-1])]), parts[-1]])
-
-
-def _topics(evaluation: Evaluation) -> str:
-    return plurals.counted(evaluation.partition_topics, "partition topic")
-
-
-def _times(times: float) -> str:
-    return f"{times:,.1f} times" if times >= 2 else f"{times:.0%} of"
 
 
 def _size_ms(plan: Plan) -> int:
@@ -287,8 +353,8 @@ def _size_word(plan: Plan) -> str:
     return {Tiered: "window", Calendar: "interval", Wheel: "slot"}.get(type(plan.scheme), "")
 
 
-def _needs(evaluation: Evaluation) -> int:
-    return evaluation.plan.own_partitions
+def _needs(plan: Plan) -> int:
+    return plan.own_partitions
 
 
 def _partitions(evaluation: Evaluation) -> str:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, fields, replace
 from datetime import UTC, datetime
 from itertools import pairwise
 from typing import Any
@@ -13,15 +13,27 @@ import numpy as np
 
 from timewheel.core.durations import DAY_MS, HOUR_MS, MINUTE_MS, format_duration, rounded_up, spelled
 from timewheel.core.gap_law import WATCH_SHARE, describe_span
+from timewheel.core.plan import Calendar, Native, Plan, Tiered, Wheel
 from timewheel.core.planfile import dump_plan
 from timewheel.core.plurals import counted
 
 from ..choice.choose import Assessed
-from ..choice.constraints import TWICE, Cost, Room
-from ..choice.reasons import describe, partitions_in_words, stays
+from ..choice.constraints import GAP_FRACTION, SILENCE_SECONDS, TWICE, Cost, Room, at_growth
+from ..choice.reasons import (
+    COUNTED,
+    ESTIMATED,
+    Alternative,
+    Amount,
+    alternatives,
+    describe,
+    front_of_alternatives,
+    gaps_of,
+    partitions_in_words,
+    stays,
+)
 from ..estimating import Estimated
 from ..extrapolation import LEAST_DAYS, MAX_TIMERS, Continued, Days, Trend, trend_of
-from ..fleet import Fleet, NativeFit
+from ..fleet import Fleet, NativeFit, NativeGaps
 from ..history.sampled import sample_note
 from ..job import MOSTLY, History, Planned, Prediction
 from ..pricing.evaluate import Evaluation, Redelivered, Shadowed
@@ -70,36 +82,86 @@ def delay_quantile_ms(cells: Cells, share: float) -> int:
     return int(cells.delay_max_ms[order[min(int(np.searchsorted(reached, share * reached[-1])), len(order) - 1)]])
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Peaks:
-    """Gaps at the peak, native and under the plan: counted by the exact replay, or estimated for a larger volume."""
-
-    now: float  # gaps of a single partition under native delays
-    then: float  # gaps of the plan's fullest partition
-    known: str  # "counted" or "estimated"; for a long history "counted at moments", with the upper bound between them
-    # 95 % confidence interval of the native gaps, as multiples of the value; the plan's upper end is compared with the
-    # limit. None: the interval is unknown, or the history is complete.
-    confidence: tuple[float, float] | None
-
-    def describe_band(self, gaps: float) -> str:
-        """Describe the confidence interval of either peak, in words; empty without a band."""
-        if self.confidence is None:
-            return ""
-        low, high = (times * gaps for times in self.confidence)
-        return f"between {low:,.0f} and {high:,.0f}"
+def gaps(answer: Planned | Estimated, evaluation: Evaluation) -> Amount:
+    """Return the gaps of a plan's fullest partition at the planned volume: the figure of every text and table."""
+    if not isinstance(answer, Estimated):
+        return gaps_of(answer.choice, evaluation, answer.constraints, answer.growth)
+    if not isinstance(evaluation.plan.scheme, Native):
+        return Amount(value=evaluation.peak_gaps_per_partition)
+    partitions = evaluation.plan.own_partitions
+    is_count = answer.growth == 1 and partitions == 1 and answer.continued.continuation is None
+    peak = at_growth(answer.native.peak * answer.keys.fullest(partitions), answer.growth)
+    return Amount(value=peak, known=COUNTED if is_count else ESTIMATED)
 
 
-def peaks_of(planned: Planned) -> Peaks:
-    native, recommended, interval = planned.native.replay, planned.recommended.replay, planned.traffic.confidence
-    confidence = None if interval is None else (interval.low, interval.high)
-    if planned.growth != 1:
-        now_gaps = planned.choice.native.peak_gaps
-        then_gaps = planned.choice.recommended.evaluation.peak_gaps_per_partition
-        return Peaks(now=now_gaps, then=then_gaps, known="estimated", confidence=confidence)
-    now, then, known = native.peak_of_total, recommended.peak_per_partition, "counted"
-    if not (now.is_exact and then.is_exact):
-        known = f"counted at moments, between them at most {now.gap_count_limit:,}, {then.gap_count_limit:,}"
-    return Peaks(now=now.gap_count, then=then.gap_count, known=known, confidence=confidence)
+def peaks_of(planned: Planned) -> tuple[Amount, Amount]:
+    """Return the gaps of native delays on one partition, and those of the plan; of a long history with their bounds."""
+    found = []
+    pairs = ((planned.native, planned.choice.native), (planned.recommended, planned.choice.recommended.evaluation))
+    for prediction, evaluation in pairs:
+        figure, peak = gaps(planned, evaluation), prediction.replay.peak_per_partition
+        if planned.growth == 1 and not peak.is_exact:
+            between = f"counted at moments, between them at most {peak.gap_count_limit:,}"
+            figure = replace(figure, known=between)
+        found.append(figure)
+    return found[0], found[1]
+
+
+def describe_band(planned: Planned, gaps: float) -> str:
+    """Describe the confidence interval of either peak, in words; empty without an interval."""
+    interval = planned.traffic.confidence
+    return "" if interval is None else f"between {interval.low * gaps:,.0f} and {interval.high * gaps:,.0f}"
+
+
+def again_of(evaluation: Evaluation, gaps: Amount, prediction: Prediction | None = None) -> Amount:
+    """Return the handled messages that an unload at the worst moment delivers again; no other code reads that figure.
+
+    Args:
+        evaluation: The plan, at the planned volume.
+        gaps: Its gaps.
+        prediction: Its replay; None: it was not replayed alone.
+    """
+    del prediction
+    by_law, beyond = evaluation.redelivered.worst_entries, gaps.value - evaluation.gap_limit_ranges
+    if evaluation.redelivered != evaluation.redelivered_as_ranges or gaps.is_least:
+        return Amount(value=by_law)
+    # While the broker keeps every range nothing comes again; each range beyond has at least one message.
+    return Amount(value=0, known=gaps.known) if beyond <= 0 else Amount(value=max(by_law, beyond))
+
+
+def again(answer: Planned | Estimated, evaluation: Evaluation) -> Amount:
+    """Return `again_of` a plan of an answer."""
+    return again_of(evaluation, gaps(answer, evaluation))
+
+
+def native_of(answer: Planned | Estimated) -> Assessed:
+    """Assess native delays on one partition by the figure that is shown for them."""
+    count = answer.choice.known.get(answer.choice.native.plan)
+    if count is None and isinstance(answer, Estimated):
+        count = math.ceil(answer.native.peak)
+    return Assessed.of(answer.choice.native, answer.constraints).judged(count, answer.max_countable_gaps)
+
+
+def alternatives_of(answer: Planned | Estimated) -> tuple[Alternative, ...]:
+    """Return all priced candidates as far as they are known."""
+    found = alternatives(answer.choice, answer.constraints, answer.growth)
+    if not isinstance(answer, Estimated):
+        return found
+    return tuple(replace(one, gaps=gaps(answer, one.evaluation)) for one in found)
+
+
+def front(answer: Planned | Estimated) -> tuple[Alternative, ...]:
+    """Return the alternatives that no other beats in both gaps and cost, the cheapest first."""
+    return front_of_alternatives(alternatives_of(answer), answer.plan)
+
+
+def rooms_of(answer: Planned | Estimated) -> tuple[Room, ...]:
+    """Return the volumes at which limits are reached, from the figure that is shown for the plan."""
+    chosen = answer.choice.recommended.evaluation
+    if not isinstance(answer, Estimated) or not isinstance(chosen.plan.scheme, Native):
+        return answer.choice.rooms
+    peak = math.ceil(answer.native.peak * answer.keys.fullest(chosen.plan.own_partitions))
+    return answer.constraints.rooms(chosen, answer.profile, peak, answer.growth)
 
 
 REPORTED_REPEATS = 0.01
@@ -185,7 +247,7 @@ def describe_keys(planned: Planned | Estimated) -> str:
     said = f"Key {key!r} has {share:.0%} of all timers, and a key's timers are all in one partition"
     if partitions > 1:
         said += f": the fullest of {partitions} gets {fullest:.0%} of them, not {1 / partitions:.0%}"
-    alone = planned.choice.native.peak_gaps * share
+    alone = gaps(planned, planned.choice.native).value * share
     if alone > planned.constraints.allowed_gaps(planned.profile.gap_limit_ranges):
         said += (
             ". No number of partitions makes native delays right for it: "
@@ -403,11 +465,16 @@ def planned_facts(planned: Planned, prices: Prices | None = None) -> dict[str, A
         "gap_room": planned.gap_room,
         "is_short_of_room": planned.is_short_of_room,
         "plan": dump_plan(planned.plan),
+        "consequence": consequence(planned),
+        "verdict": verdict(planned),
+        "plan_in_words": in_words(planned.plan),
         "reasons": list(choice.reasons),
-        "recommended": {**assessed_facts(choice.recommended), "on_this_traffic": prediction_facts(planned.recommended)},
+        "recommended": {
+            **assessed_facts(choice.recommended, planned),
+            "on_this_traffic": prediction_facts(planned.recommended),
+        },
         "native": {
-            **evaluation_facts(choice.native),
-            **_cost(planned.constraints.cost_of(choice.native)),
+            **assessed_facts(native_of(planned), planned),
             "on_this_traffic": prediction_facts(planned.native),
         },
         "native_alone": None if alone is None else {"peak_gaps": asdict(alone.peak_of_total)},
@@ -416,11 +483,11 @@ def planned_facts(planned: Planned, prices: Prices | None = None) -> dict[str, A
         "copies": {"repeated_rows": planned.repeated},
         "candidate_count": choice.considered,
         "priced_count": len(choice.candidates),
-        "front": [assessed_facts(one) for one in choice.front],
-        "article_rules": {name: assessed_facts(one) for name, one in choice.article},
+        "front": [alternative_facts(one) for one in front(planned)],
+        "article_rules": {name: assessed_facts(one, planned) for name, one in choice.article},
         "rooms": [asdict(room) for room in choice.rooms],
         "growth_seen": growth_facts(planned),
-        "ties": [{**evaluation_facts(one), **_cost(planned.constraints.cost_of(one))} for one in choice.ties],
+        "ties": [assessed_facts(Assessed.of(one, planned.constraints), planned) for one in choice.ties],
         "money_a_month": None
         if prices is None or not prices.is_given
         else {
@@ -467,8 +534,27 @@ def _bill(evaluation: Evaluation, prices: Prices) -> dict[str, float]:
     return {name.replace(" ", "_"): amount for name, amount in parts}
 
 
-def assessed_facts(one: Assessed) -> dict[str, Any]:
-    return {**evaluation_facts(one.evaluation), **_cost(one.cost), "broken_constraints": list(one.broken)}
+def assessed_facts(one: Assessed, answer: Planned | Estimated) -> dict[str, Any]:
+    """Return a plan's figures: ``gaps`` and ``delivered_again`` as they are told, all others estimated."""
+    return {
+        **evaluation_facts(one.evaluation),
+        "gaps": asdict(gaps(answer, one.evaluation)),
+        "delivered_again": asdict(again(answer, one.evaluation)),
+        **_cost(one.cost),
+        "broken_constraints": list(one.broken),
+    }
+
+
+def alternative_facts(one: Alternative) -> dict[str, Any]:
+    return {
+        "scheme": describe(one.plan),
+        "partitions": one.plan.partitions,
+        "gaps": asdict(one.gaps),
+        "cost_writes_per_second": one.cost,
+        "hops_mean": one.evaluation.hops_mean,
+        "partition_topics": one.topics,
+        "broken_constraints": list(one.broken),
+    }
 
 
 def _cost(cost: Cost) -> dict[str, float]:
@@ -498,18 +584,102 @@ def evaluation_facts(evaluation: Evaluation) -> dict[str, Any]:
 SETTING = "managedLedgerMaxUnackedRangesToPersist; gap_limit_ranges in a file for --profile"
 
 
+def consequence(answer: Planned | Estimated) -> str:
+    """Describe the effect of an unload today, and with the plan."""
+    now, then = again(answer, answer.choice.native), again(answer, answer.choice.recommended.evaluation)
+    leaves, limit = gaps(answer, answer.choice.native).said("gap"), answer.profile.gap_limit_ranges
+    at = " today" if answer.growth == 1 else f" at {answer.growth:g} times this volume"
+    again_now = f"up to {counted(round(now.value), 'handled message')}" if round(now.value) else "no handled message"
+    with_plan = "" if stays(answer.plan) else f"; with this plan {then.value:,.0f} ({then.known})"
+    said = f"An unload{at} (a broker's restart, load balancing) delivers {again_now} again ({now.known}){with_plan}."
+    breaks = "" if round(now.value) else _native_breaks(answer)
+    return f"{said} Native delays on one partition leave {leaves} in a cursor, and the broker keeps {limit:,}{breaks}."
+
+
+def _native_breaks(answer: Planned | Estimated) -> str:
+    """Name the limits that native delays break although the broker keeps their gaps; empty: none."""
+    found, said = native_of(answer), ""
+    if GAP_FRACTION in found.broken:
+        said += f"; at most {answer.constraints.gap_fraction:.0%} of them were allowed"
+    if SILENCE_SECONDS in found.broken:
+        said += f"; afterwards a partition is silent for {found.evaluation.silence_seconds:,.0f} s (estimated)"
+    return said
+
+
+_UNITS = ((DAY_MS, "day"), (HOUR_MS, "hour"), (MINUTE_MS, "minute"), (1_000, "second"))
+
+
+def _length(duration_ms: int) -> str:
+    """Return a duration in words, such as ``20 days``."""
+    fits = (counted(duration_ms // ms, unit) for ms, unit in _UNITS if duration_ms % ms == 0)
+    return next(fits, format_duration(duration_ms))
+
+
+def in_words(plan: Plan) -> str:
+    """Describe where timers wait under a plan."""
+    own = plan.own_partitions
+    topic = "your topic" if own == 1 else f"your topic of {own} partitions"
+    moved = "so that no gaps arise; a relay moves them on"
+    who = " The relay is a shadow's: producers and consumers stay as they are." if plan.intake else ""
+    match plan.scheme:
+        case Native():
+            return f"Timers wait in {topic}, under the broker's own delay, as today."
+        case Calendar(interval_ms=interval_ms):
+            parts = "" if own == 1 else f" of {own} partitions"
+            return (
+                f"For every {_length(interval_ms)} there is a topic{parts}; a timer waits in that of its due time, "
+                "under the broker's own delay. No relay runs."
+            )
+        case Tiered(window_ms=window_ms, tiers_ms=tiers_ms):
+            each, window = [_length(tier_ms) for tier_ms in reversed(tiers_ms)], _length(window_ms)
+            topics = f"a topic of {each[0]}" if len(each) == 1 else f"topics of {listed(each)}"
+            return (
+                f"Timers due in more than {window} wait in {topics}, where all stay equally long, {moved}. For the "
+                f"last {window} they wait in {topic}, under the broker's own delay.{who}"
+            )
+        case Wheel(rings=rings):
+            slots = [f"{ring.slots} topics of {_length(ring.slot_ms)}" for ring in rings]
+            return (
+                f"Timers wait in {listed(slots)}, each for the timers that are due in its time, {moved}. For the last "
+                f"stretch they wait in {topic}, under the broker's own delay.{who}"
+            )
+
+
+def next_steps(
+    plan: Plan, plan_file: str, reached_by: Sequence[str] = (), *, grow: bool = False
+) -> list[tuple[str, list[str]]]:
+    """Return what to do next with a plan's file: at most three pairs of a purpose and the words of a command."""
+    if plan.intake:
+        start = ["shadow", "start", plan_file]
+        return [
+            ("See what it would do", [*start, "--dry-run", *reached_by]),
+            ("Start the shadow", [*start, *reached_by]),
+            ("Run its movers and relays", ["shadow", "run", plan_file, *reached_by]),
+        ]
+    if stays(plan):
+        return [
+            ("See the gaps of today", ["gaps", plan.due_topic, *reached_by]),
+            ("Check later whether this still holds", ["plan", "check", plan_file, *reached_by]),
+        ]
+    ensure = ["topics", "ensure", plan_file, *(["--grow"] if grow else [])]
+    return [
+        ("See which topics it needs", [*ensure, "--dry-run", *reached_by]),
+        ("Make them", [*ensure, *reached_by]),
+        ("Check brokers, topics and clients", ["doctor", plan_file, *reached_by]),
+    ]
+
+
+def listed(words: Sequence[str]) -> str:
+    return " and ".join([*filter(None, [", ".join(words[:-1])]), words[-1]])
+
+
 def verdict(planned: Planned) -> str:
-    """State the recommendation, with the gaps that decide: counted by the exact replay, or predicted if volume grows.
+    """State the recommendation, with the gaps that decide: counted by the exact replay, and if volume grows, from that.
 
     If no plan keeps the gap limit, the verdict names the cause and the remedies.
     """
     said = _recommendation(planned) + _hindrance(planned)
-    if not planned.keeps_limits:
-        return said
-    limit, gaps = planned.profile.gap_limit_ranges, planned.counted_gaps
-    if planned.growth != 1 and peaks_of(planned).then > planned.constraints.allowed_gaps(limit):
-        said += f" The count decides, which comes to about {counted(round(gaps), 'gap')} at that volume."
-    return said + _room(planned, gaps)
+    return said + _room(planned, planned.counted_gaps) if planned.keeps_limits else said
 
 
 def _room(planned: Planned | Estimated, gaps: float) -> str:
@@ -567,22 +737,20 @@ def _hindrance(planned: Planned) -> str:
 
 def _recommendation(planned: Planned) -> str:
     plan, limit = planned.plan, planned.profile.gap_limit_ranges
-    peaks = peaks_of(planned)
-    fullest, today, how = peaks.then, peaks.now, peaks.known
+    _, then = peaks_of(planned)
+    number, how = counted(round(then.value), "gap"), then.known
     if planned.growth == 1:
         continued = "" if planned.traffic.continuation is None else ", continued,"
         when, leaves = "", f"this history{continued} leaves"
     else:
         when, leaves = f" for {planned.growth:g} times this volume", "it would leave"
+        how = f"estimated from {planned.recommended.replay.peak_per_partition.gap_count:,} that were counted"
     broken = "" if planned.keeps_limits else " (NOT within every limit)"
+    on = partitions_in_words(plan.partitions)
+    said, where = f"Use {describe(plan)} on {on}", " in a partition"
     if stays(plan):
-        said = f"Stay with native delays on {partitions_in_words(plan.partitions)}{when}{broken}"
-        return f"{said}: {leaves} at most {counted(round(today), 'gap')} ({how}), of {limit:,} that the broker keeps."
-    return (
-        f"Use {describe(plan)} on {partitions_in_words(plan.partitions)}{when}{broken}: {leaves} at most "
-        f"{counted(round(fullest), 'gap')} in a partition ({how}), "
-        f"of {limit:,} that the broker keeps; native delays on one partition leave {today:,.0f}."
-    )
+        said, where = f"Stay with native delays on {on}", ""
+    return f"{said}{when}{broken}: {leaves} at most {number}{where} ({how}), of {limit:,} that the broker keeps."
 
 
 SAID = {
@@ -612,6 +780,11 @@ def fleet_verdict(fleet: Fleet) -> str:
     return said + "."
 
 
+def fleet_again(one: NativeGaps) -> Amount:
+    """Return `again_of` native delays of a topic."""
+    return again_of(one.evaluation, Amount(value=one.peak.gap_count, known=COUNTED))
+
+
 def fleet_facts(fleet: Fleet, files: Mapping[str, str], prices: Prices | None = None) -> dict[str, Any]:
     return {
         "history": history_facts(fleet.history),
@@ -629,7 +802,7 @@ def fleet_facts(fleet: Fleet, files: Mapping[str, str], prices: Prices | None = 
                 "native_gaps_counted": one.peak.gap_count,
                 "native_gaps_at_most": one.peak.gap_count_limit,
                 "gap_limit_ranges": one.evaluation.gap_limit_ranges,
-                "native_redelivered_entries_estimated": one.evaluation.redelivered.worst_entries,
+                "native_delivered_again": asdict(fleet_again(one)),
                 "plan_file": files.get(one.topic),
             }
             for one in fleet.topics
@@ -643,7 +816,7 @@ def fleet_facts(fleet: Fleet, files: Mapping[str, str], prices: Prices | None = 
 def estimated_verdict(found: Estimated) -> str:
     """State the recommendation, its certainty, and the remedies if it has little room."""
     said = _estimated_recommendation(found)
-    return said + _room(found, found.peak_gaps) if found.keeps_limits else said
+    return said + _room(found, gaps(found, found.choice.recommended.evaluation).value) if found.keeps_limits else said
 
 
 def _estimated_recommendation(found: Estimated) -> str:
@@ -656,8 +829,8 @@ def _estimated_recommendation(found: Estimated) -> str:
     chosen = found.choice.recommended
     said = (
         f"{describe(plan)} on {partitions_in_words(plan.partitions)}{when}: about "
-        f"{counted(round(chosen.evaluation.peak_gaps_per_partition), 'gap')} in a partition (estimated), of {limit:,} "
-        f"that the broker keeps; {_native(found)}."
+        f"{counted(round(gaps(found, chosen.evaluation).value), 'gap')} in a partition (estimated), of {limit:,} that "
+        f"the broker keeps; {_native(found)}."
     )
     if not found.is_certain:
         return (
@@ -673,9 +846,9 @@ def _native(found: Estimated) -> str:
     how = f"counted, at moments {rounded_up(native.apart_ms)} apart"
     if found.growth == 1 and found.continued.continuation is None:
         return f"native delays on one partition leave at most {counted(native.counted, 'gap')} ({how})"
+    peak = counted(round(gaps(found, found.choice.native).value), "gap")
     return (
-        f"native delays on one partition leave about {counted(round(native.peak * found.growth), 'gap')} (estimated; "
-        f"{native.counted:,} in the history alone, {how})"
+        f"native delays on one partition leave about {peak} (estimated; {native.counted:,} in the history alone, {how})"
     )
 
 
@@ -701,12 +874,12 @@ def estimated_facts(found: Estimated) -> dict[str, Any]:
         "native_gaps": asdict(found.native),
         "plan": dump_plan(found.plan),
         "reasons": list(choice.reasons),
-        "recommended": assessed_facts(choice.recommended),
-        "native": evaluation_facts(choice.native),
+        "recommended": assessed_facts(choice.recommended, found),
+        "native": assessed_facts(native_of(found), found),
         "steady_state": extrapolation_facts(found.continued),
         "keys": key_facts(found),
         "candidate_count": choice.considered,
         "priced_count": len(choice.candidates),
-        "front": [assessed_facts(one) for one in choice.front],
-        "rooms": [asdict(room) for room in choice.rooms],
+        "front": [alternative_facts(one) for one in front(found)],
+        "rooms": [asdict(room) for room in rooms_of(found)],
     }

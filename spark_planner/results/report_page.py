@@ -25,13 +25,13 @@ from timewheel._report.render import render_page
 from timewheel.core.broker_profile import BrokerProfile
 from timewheel.core.durations import DAY_MS, HOUR_MS, MINUTE_MS, format_duration, rounded_up
 from timewheel.core.escapes import timewheel_command
-from timewheel.core.plan import MAX_PARTITIONS, Tiered
+from timewheel.core.plan import MAX_PARTITIONS, Plan, Tiered
 from timewheel.core.planfile import dump_plan
 from timewheel.core.plurals import counted
 
 from ..choice.choose import HELPED, Assessed, Choice
-from ..choice.constraints import Constraints
-from ..choice.reasons import describe
+from ..choice.constraints import Constraints, at_growth
+from ..choice.reasons import Alternative, Amount, describe
 from ..exact.replay import Replay
 from ..fleet import Fleet, NativeFit
 from ..job import Planned
@@ -40,15 +40,24 @@ from . import tables
 from .facts import (
     WITHOUT_SLIDERS,
     Prices,
+    again,
+    alternatives_of,
+    consequence,
     delay_quantile_ms,
     delay_spans,
+    describe_band,
     describe_copies,
     describe_growth,
     describe_keys,
     describe_native,
     describe_traffic,
+    fleet_again,
     fleet_verdict,
+    front,
+    gaps,
+    in_words,
     monthly,
+    next_steps,
     peaks_of,
     reading,
     verdict,
@@ -64,8 +73,7 @@ GAPS_CAPTION = (
 )
 FRONT_CAPTION = (
     "Each dot is a plan with the partitions it needs; down and to the left is better. The line joins those that no "
-    "other beats in both. Gaps here are of all partitions together: above the dashed line one partition is not enough. "
-    "Cost: "
+    "other beats in both. Gaps: the most in any partition, counted where the plan was counted. Cost: "
 )
 
 
@@ -78,7 +86,7 @@ def gaps_over_time(planned: Planned) -> GapChart:
     unit, unit_ms = next((pair for pair in units if last_ms - first_ms >= 2 * pair[1]), units[-1])
     partitions = planned.plan.own_partitions
     growth = planned.growth
-    volume = "" if growth == 1 else f" Counted at this volume and multiplied by {growth:g}: gaps grow with it."
+    volume = "" if growth == 1 else f" Counted at this volume, and grown to {growth:g} times of it."
     end = "last timer sent" if planned.traffic.continuation is None else "continued from here"
     line = partial(_line, first_ms=first_ms, unit_ms=unit_ms, growth=growth)
     series = [Series(name="native, 1 partition", points=line(native))]
@@ -101,11 +109,12 @@ def _line(played: Replay, first_ms: int, unit_ms: int, growth: float) -> list[tu
     per_point = -(-len(counts) // MAX_POINTS)
     # The exact peak is included, which may be between two moments of the grid.
     peak = played.peak_per_partition
-    points = [(0.0, 0.0), (max(float(peak.at_ms) - first_ms, 0.0) / unit_ms, growth * float(peak.gap_count))]
+    found = [(float(peak.at_ms), peak.gap_count)]
     for begin in range(0, len(counts), per_point):
         at = begin + int(np.argmax(counts[begin : begin + per_point]))
-        points.append((max(float(times_ms[at]) - first_ms, 0.0) / unit_ms, growth * float(counts[at])))
-    return sorted(points)
+        found.append((float(times_ms[at]), int(counts[at])))
+    points = [(max(at_ms - first_ms, 0.0) / unit_ms, at_growth(count, growth)) for at_ms, count in found]
+    return sorted([(0.0, 0.0), *points])
 
 
 def delays_figure(planned: Planned) -> Figure:
@@ -128,9 +137,16 @@ def delays_figure(planned: Planned) -> Figure:
 def front_figure(planned: Planned) -> Figure:
     """Draw all candidates; those with a name are larger."""
 
+    def label(plan: Plan, known: str) -> str:
+        return f"{tables.plan_label(plan)}: {known}"
+
     def dot(one: Evaluation) -> Dot:
+        found = gaps(planned, one)
         cost = planned.constraints.cost_of(one).writes_per_second
-        return Dot(plan=tables.plan_label(one.plan), at=(cost, one.peak_gaps))
+        return Dot(plan=label(one.plan, found.known), at=(cost, found.value))
+
+    def dots(found: Iterable[Alternative]) -> list[Dot]:
+        return [Dot(plan=label(one.plan, one.gaps.known), at=(one.cost, one.gaps.value)) for one in found]
 
     choice, limit = planned.choice, planned.profile.gap_limit_ranges
     named = [
@@ -143,13 +159,13 @@ def front_figure(planned: Planned) -> Figure:
         Choices(
             title="Candidates by cost and gaps",
             caption=FRONT_CAPTION + tables.prices(planned.constraints),
-            points=[dot(one.evaluation) for one in choice.candidates],
-            front=[dot(one.evaluation) for one in choice.front],
+            points=dots(alternatives_of(planned)),
+            front=dots(front(planned)),
             named=named,
             limit=limit,
             limit_name=f"the broker keeps {limit:,} ranges a partition",
-            x_name="cost, writes a second (logarithmic)",
-            y_name="peak gap ranges (logarithmic)",
+            x_name="cost, entries a second (logarithmic)",
+            y_name="gap ranges of the fullest partition (logarithmic)",
         )
     )
 
@@ -339,11 +355,12 @@ def calibrated(
     if fits is not None:
         # Gaps need not divide: the result must still be too high for the largest number of partitions that was too few.
         too_few = max((partitions for partitions in counts if partitions < fits), default=0)
-        most = max(growth * counts[fits] * fits, allowed * too_few * MORE)
+        most = max(at_growth(counts[fits], growth) * fits, allowed * too_few * MORE)
         return min(most, allowed * fits), 0.0
     *_, before, last = [0, *sorted(counts)]
     stuck = before and counts[last] > HELPED * counts[before]
-    return growth * counts[last] * last, growth * counts[last] if stuck else 0.0
+    gaps = at_growth(counts[last], growth)
+    return gaps * last, gaps if stuck else 0.0
 
 
 def windows_ms(options: Sequence[Option]) -> list[int]:
@@ -402,38 +419,40 @@ CERTAINTY = "with 95% confidence"
 
 
 def headlines(planned: Planned, prices: Prices | None = None) -> list[Headline]:
-    peaks = peaks_of(planned)
+    now, then = peaks_of(planned)
     partitions = planned.plan.own_partitions
     where = "one partition" if partitions == 1 else f"the fullest of {partitions} partitions"
-    now, then = peaks.describe_band(peaks.now), peaks.describe_band(peaks.then)
+    bands = [describe_band(planned, one.value) for one in (now, then)]
     return [
-        _gaps("Gaps now", peaks.now, "native delays, one partition", planned, peaks.known, f"{now} {CERTAINTY}"),
-        _gaps("Gaps then", peaks.then, f"this plan, {where}", planned, peaks.known, f"{then}, in the same ratio"),
+        _gaps("Gaps now", now, "native delays, one partition", planned, bands[0] and f"{bands[0]} {CERTAINTY}"),
+        _gaps("Gaps then", then, f"this plan, {where}", planned, bands[1] and f"{bands[1]}, in the same ratio"),
         _cost(planned, prices),
     ]
 
 
-def _gaps(name: str, gaps: float, where: str, planned: Planned, known: str, confidence: str) -> Headline:
-    limit = planned.profile.gap_limit_ranges
-    lines = [f"{where}: {gaps / max(limit, 1):.0%} of the {limit:,} that the broker keeps"]
-    if planned.traffic.confidence is not None:
-        lines.append(confidence)
+def _gaps(name: str, gaps: Amount, where: str, planned: Planned, band: str) -> Headline:
+    limit, value = planned.profile.gap_limit_ranges, gaps.value
+    lines = [f"{where}: {value / max(limit, 1):.0%} of the {limit:,} that the broker keeps", *([band] if band else [])]
     # Gaps above the requested fraction, but within the broker's limit, are neither good nor bad.
-    good = True if gaps <= planned.constraints.gap_fraction * limit else False if gaps > limit else None
-    return Headline(name=name, value=f"{gaps:,.0f}", unit="gaps at the peak", known=known, lines=lines, good=good)
+    good = True if value <= planned.constraints.gap_fraction * limit else False if value > limit else None
+    return Headline(name=name, value=str(gaps), unit="gaps at the peak", known=gaps.known, lines=lines, good=good)
 
 
 def _cost(planned: Planned, prices: Prices | None) -> Headline:
     choice, limits = planned.choice, planned.constraints
-    plan, native = (limits.cost_of(one) for one in (choice.recommended.evaluation, choice.native))
+    chosen, native = choice.recommended.evaluation, limits.cost_of(choice.native)
+    plan = limits.cost_of(chosen)
     times = plan.written / native.written if native.written else 1.0
+    own = f"{plan.topics:,.1f} for {counted(chosen.partition_topics, 'partition topic')} (--topic-cost)"
+    own += f" and {plan.relay:,.1f} for a relay (--relay-cost)" if plan.relay else ""
     lines = [
         f"{times:.2f} times the {native.written:,.2f} of native delays",
-        f"with topics and relay as much as {plan.writes_per_second:,.1f}, native {native.writes_per_second:,.1f}",
+        f"plans are compared with the planner's own prices: {own}, {plan.writes_per_second:,.1f} in all; native "
+        f"{native.writes_per_second:,.1f}",
     ]
     if choice.native.history_ms < MINUTE_MS:
         lines.append("the mean of a minute, though this history is shorter")
-    bill, today = monthly(choice.recommended.evaluation, prices), monthly(choice.native, prices)
+    bill, today = monthly(chosen, prices), monthly(choice.native, prices)
     if bill is not None and today is not None:
         lines.insert(0, f"{bill.said(bill.total)} a month, native {today.said(today.total)}")
     return Headline(
@@ -456,18 +475,31 @@ WHAT_IF = (
 )
 
 
-def report_page(planned: Planned, *, plan_file: str = "plan.toml", prices: Prices | None = None) -> str:
+def report_page(
+    planned: Planned,
+    *,
+    plan_file: str = "plan.toml",
+    prices: Prices | None = None,
+    steps: Sequence[tuple[str, Sequence[str]]] | None = None,
+) -> str:
     """Render the page as HTML.
 
     Args:
         planned: The result of the planner.
-        plan_file: File of the plan, for the commands at the end.
+        plan_file: File of the plan, for the commands.
         prices: Prices for a month's cost; None: the cost is left out.
+        steps: What to do next, as pairs of a purpose and the words of a command; None: see `next_steps`.
     """
-    return render_page(page_of(planned, plan_file=plan_file, prices=prices))
+    return render_page(page_of(planned, plan_file=plan_file, prices=prices, steps=steps))
 
 
-def page_of(planned: Planned, *, plan_file: str = "plan.toml", prices: Prices | None = None) -> Page:
+def page_of(
+    planned: Planned,
+    *,
+    plan_file: str = "plan.toml",
+    prices: Prices | None = None,
+    steps: Sequence[tuple[str, Sequence[str]]] | None = None,
+) -> Page:
     growth, statistic = [said for said in (describe_growth(planned),) if said], planned.history.statistic
     notices = describe_traffic(planned.traffic)
     if left_out := sum(statistic.quarantined.values()):
@@ -476,8 +508,13 @@ def page_of(planned: Planned, *, plan_file: str = "plan.toml", prices: Prices | 
         )
     return Page(
         title=f"timewheel plan: {planned.plan.due_topic}",
-        verdict=verdict(planned),
+        verdict=consequence(planned),
         good=planned.keeps_limits,
+        answer=[verdict(planned), in_words(planned.plan)],
+        steps=[
+            (purpose, timewheel_command(*words))
+            for purpose, words in (next_steps(planned.plan, plan_file) if steps is None else steps)
+        ],
         headlines=headlines(planned, prices),
         notices=[*notices, *filter(None, [describe_copies(planned), describe_keys(planned)])],
         figure=gap_chart(gaps_over_time(planned)),
@@ -503,11 +540,7 @@ def page_of(planned: Planned, *, plan_file: str = "plan.toml", prices: Prices | 
             _made_from(planned),
         ],
         notes=[HOW_KNOWN],
-        commands=[
-            ("The plan:", dump_plan(planned.plan)),
-            ("Make its topics:", timewheel_command("topics", "ensure", plan_file, "--dry-run")),
-            *([("Run the shadow:", timewheel_command("shadow", "run", plan_file))] if planned.plan.intake else []),
-        ],
+        commands=[(f"The plan, {plan_file}:", dump_plan(planned.plan))],
     )
 
 
@@ -587,13 +620,9 @@ def fleet_page(fleet: Fleet, pages: Mapping[str, str]) -> str:
     ]
     limit = fleet.profile.gap_limit_ranges
     worst = max(fleet.topics, key=lambda one: one.peak.gap_count)
-    again = sum(one.evaluation.redelivered.worst_entries for one in fleet.topics)
-    then = sum(
-        fleet.planned[one.topic].choice.recommended.evaluation.redelivered.worst_entries
-        if one.topic in fleet.planned
-        else one.evaluation.redelivered.worst_entries
-        for one in fleet.topics
-    )
+    now = sum(fleet_again(one).value for one in fleet.topics)
+    plans = {topic: again(planned, planned.choice.recommended.evaluation) for topic, planned in fleet.planned.items()}
+    then = sum(plans.get(one.topic, fleet_again(one)).value for one in fleet.topics)
     facts = [
         Headline(
             name="Topics at risk",
@@ -613,11 +642,11 @@ def fleet_page(fleet: Fleet, pages: Mapping[str, str]) -> str:
         ),
         Headline(
             name="Delivered again",
-            value=f"{again:,.0f}",
+            value=f"{now:,.0f}",
             unit="messages, if each topic is unloaded at its worst moment",
             known="estimated",
             lines=[f"with these plans {then:,.0f}"],
-            good=again < 1,
+            good=now < 1,
         ),
     ]
     page = Page(

@@ -11,16 +11,29 @@ from timewheel.core.plurals import counted
 from timewheel.core.steps import steps
 
 from ..choice.candidates import thinned
-from ..choice.choose import Assessed
-from ..choice.constraints import Constraints
-from ..choice.reasons import TIE, describe, partitions_in_words, volume_of
+from ..choice.constraints import Constraints, at_growth
+from ..choice.reasons import COUNTED, ESTIMATED, TIE, Amount, describe, partitions_in_words, volume_of
 from ..estimating import Estimated
 from ..fleet import Fleet, NativeGaps
 from ..history.read import REASONS, REMARKS
 from ..job import Planned, Prediction
 from ..pricing.evaluate import Evaluation
 from ..summary.statistic import Statistic
-from .facts import SAID, Prices, monthly, peaks_of, reached_on, trend_in
+from .facts import (
+    SAID,
+    Prices,
+    again,
+    again_of,
+    fleet_again,
+    front,
+    gaps,
+    monthly,
+    native_of,
+    peaks_of,
+    reached_on,
+    rooms_of,
+    trend_in,
+)
 
 MAX_FRONT_ROWS = 12
 """More alternatives do not help; they are thinned evenly, and the cheapest and the one with fewest gaps stay."""
@@ -49,91 +62,77 @@ def plan_label(plan: Plan) -> str:
 
 def prices(constraints: Constraints) -> str:
     return (
-        f"entries written a second, {constraints.topic_writes_per_second:g} more for each partition topic to run and "
-        f"{constraints.relay_writes_per_second:g} for a relay (--topic-cost, --relay-cost)."
+        f"entries written a second, and the planner's own prices: {constraints.topic_writes_per_second:g} for each "
+        f"partition topic and {constraints.relay_writes_per_second:g} for a relay (--topic-cost, --relay-cost)."
     )
 
 
+GAPS_AND_OTHERS = "Gaps: the most in any partition. All other figures are estimated"
+
+
 def plans_table(planned: Planned | Estimated) -> Table:
-    native, limits = planned.choice.native, planned.constraints
-    counted = planned.choice.known.get(native.plan)
-    today = Assessed.of(native, limits).judged(counted, planned.max_countable_gaps)
+    chosen = planned.choice.recommended
     rows = [
-        _plan_row("today: native", native, today.broken, planned),
-        _plan_row("recommended", planned.choice.recommended.evaluation, planned.choice.recommended.broken, planned),
-        *(_plan_row(f"{describe(one.plan)} ({TIED})", one, (), planned) for one in planned.choice.ties[:1]),
+        _row_of(planned, "today: native", planned.choice.native, native_of(planned).broken),
+        _row_of(planned, "recommended", chosen.evaluation, chosen.broken),
+        *(_row_of(planned, f"{describe(one.plan)} ({TIED})", one, ()) for one in planned.choice.ties[:1]),
     ]
-    return _table("Plans: estimated, except counted figures" + at_volume(planned.growth), _PLAN_COLUMNS, rows)
+    return _table(f"Plans. {GAPS_AND_OTHERS}{at_volume(planned.growth)}", _PLAN_COLUMNS, rows)
 
 
 def rules_table(planned: Planned) -> Table:
     plans = [("recommended", planned.choice.recommended), *planned.choice.article]
-    limit = max(planned.profile.gap_limit_ranges, 1)
-    rows = [
-        (
-            name,
-            f"{one.evaluation.peak_gaps_per_topic:,.0f}",
-            f"{one.evaluation.peak_gaps_per_topic / limit:,.1f}",
-            _counted(planned, one.evaluation.plan),
-            str(one.evaluation.plan.partitions),
-            f"{one.evaluation.hops_mean:.2f}",
-            str(one.evaluation.partition_topics),
-            f"{one.cost_writes_per_second:,.1f}",
-            _broken(one.broken),
-        )
-        for name, one in plans
-    ]
-    return _table(
-        "Simple rules for comparison, each with the partitions that it needs. Peak gaps: the fullest topic, "
-        "all partitions together. Counted: the fullest partition in the history. All other figures are estimated"
-        + at_volume(planned.growth),
-        "rule | peak gaps | times the limit | counted | partitions | hops mean | topics | cost, writes/s | breaks",
-        rows,
-    )
+    rows = [_row_of(planned, name, one.evaluation, one.broken) for name, one in plans]
+    caption = f"Simple rules for comparison, each with the partitions that it is estimated to need. {GAPS_AND_OTHERS}"
+    return _table(caption + at_volume(planned.growth), _PLAN_COLUMNS, rows)
 
 
-def evaluations_table(evaluations: Mapping[str, Evaluation], growth: float = 1.0) -> Table:
-    rows = [
-        _plan_row(name, one, ("gap_fraction",) if one.gap_fraction > 1 else ()) for name, one in evaluations.items()
-    ]
-    return _table("Estimated" + at_volume(growth), _PLAN_COLUMNS, rows)
+def evaluations_table(
+    evaluations: Mapping[str, Evaluation], growth: float = 1.0, replayed: Mapping[str, Prediction] | None = None
+) -> Table:
+    rows = []
+    for name, one in evaluations.items():
+        prediction = None if replayed is None else replayed[name]
+        figure = replayed_gaps(one, growth, prediction)
+        broken = ["gap_fraction"] if figure.value > one.gap_limit_ranges else []
+        rows.append(_plan_row(name, one, figure, again_of(one, figure, prediction), broken))
+    return _table(f"Plans. {GAPS_AND_OTHERS}{at_volume(growth)}", _PLAN_COLUMNS, rows)
+
+
+def replayed_gaps(evaluation: Evaluation, growth: float, prediction: Prediction | None) -> Amount:
+    """Return the gaps of a plan's fullest partition at a volume; without a prediction those of its estimate."""
+    if prediction is None:
+        return Amount(value=evaluation.peak_gaps_per_partition)
+    count = prediction.replay.peak_per_partition.gap_count
+    return Amount(value=at_growth(count, growth), known=COUNTED if growth == 1 else ESTIMATED)
 
 
 def front_table(planned: Planned | Estimated) -> Table:
-    front = planned.choice.front
+    best, tied = front(planned), {one.plan.scheme for one in planned.choice.ties}
     rows = [
         (
-            plan_label(one.evaluation.plan) + (f" ({TIED})" if one.evaluation in planned.choice.ties else ""),
-            f"{one.cost_writes_per_second:,.1f}",
-            f"{one.evaluation.peak_gaps:,.0f}",
-            f"{one.evaluation.peak_gaps_per_partition:,.0f}",
-            _counted(planned, one.evaluation.plan),
+            plan_label(one.plan) + (f" ({TIED})" if one.plan.scheme in tied else ""),
+            f"{one.cost:,.1f}",
+            str(one.gaps),
+            one.gaps.known,
             f"{one.evaluation.hops_mean:.2f}",
         )
-        for one in thinned(front, MAX_FRONT_ROWS)
+        for one in thinned(best, MAX_FRONT_ROWS)
     ]
-    shown = f" ({len(rows)} shown)" if len(rows) < len(front) else ""
-    return Table(
-        caption=f"Alternatives: of {len(planned.choice.candidates)} candidates, the {len(front)}{shown} that no other "
-        f"beats in both cost and gaps. Cost: {prices(planned.constraints)}",
-        header=("plan", "cost, writes/s", "gaps estimated", "fullest partition", "counted", "hops mean"),
-        rows=rows,
+    shown = f" ({len(rows)} shown)" if len(rows) < len(best) else ""
+    return _table(
+        f"Alternatives: of {len(planned.choice.candidates)} candidates, the {len(best)}{shown} that no other beats in "
+        f"both cost and gaps (the most in any partition). Cost: {prices(planned.constraints)}",
+        "plan | cost, entries/s | gaps | known | hops mean",
+        rows,
     )
-
-
-def _counted(planned: Planned | Estimated, plan: Plan) -> str:
-    """Format the count of a plan: counts above the limit are lower bounds, except that of the recommended plan."""
-    gaps, allowed = planned.choice.known.get(plan), planned.max_countable_gaps
-    if gaps is None:
-        return "-"
-    return f"{gaps:,}" if gaps <= allowed or plan == planned.plan else f"over {allowed:,}"
 
 
 def room_table(planned: Planned) -> Table:
     trend = trend_in(planned)
     grows = trend is not None and trend.weekly_growth > 0
     rows, unit = [], "timers a day"
-    for room in planned.choice.rooms:
+    for room in rooms_of(planned):
         unit, volume = volume_of(planned.choice.recommended.evaluation, room)
         row = [room.limit, f"{room.times:,.2f}", volume]
         if trend is not None and grows:
@@ -223,24 +222,23 @@ def hop_table(evaluation: Evaluation) -> Table | None:
 
 
 _PLAN_COLUMNS = (
-    "plan | partitions | peak gaps | fullest partition | counted | of its limit | again after unload | silence | "
-    "hops mean | hops 99 % | topics | breaks"
+    "plan | partitions | gaps | known | of its limit | again after unload | silence | hops mean | hops 99 % | topics | "
+    "breaks"
 )
 
 
-def _plan_row(
-    name: str, one: Evaluation, broken: Sequence[str], planned: Planned | Estimated | None = None
-) -> tuple[str, ...]:
-    counted = None if planned is None or planned.growth != 1 else planned.choice.known.get(one.plan)
-    share = one.gap_fraction if counted is None else counted / max(one.gap_limit_ranges, 1)
+def _row_of(planned: Planned | Estimated, name: str, one: Evaluation, broken: Sequence[str]) -> tuple[str, ...]:
+    return _plan_row(name, one, gaps(planned, one), again(planned, one), broken)
+
+
+def _plan_row(name: str, one: Evaluation, gaps: Amount, again: Amount, broken: Sequence[str]) -> tuple[str, ...]:
     return (
         name,
         str(one.plan.partitions),
-        f"{one.peak_gaps:,.0f}",
-        f"{one.peak_gaps_per_partition:,.0f}",
-        "-" if counted is None else f"{counted:,}",
-        f"{share:.0%}",
-        f"{one.redelivered.worst_entries:,.0f}",
+        str(gaps),
+        gaps.known,
+        f"{'over ' if gaps.is_least else ''}{gaps.value / max(one.gap_limit_ranges, 1):.0%}",
+        str(again),
         f"{one.silence_seconds:.1f} s",
         f"{one.hops_mean:.2f}",
         str(one.hops_p99),
@@ -273,7 +271,9 @@ def cost_table(planned: Planned, prices: Prices | None = None) -> Table:
         ("on disk at the peak, all copies, MiB", lambda one: f"{one.storage_bytes / MIB_BYTES:,.1f}"),
         ("partition topics", lambda one: f"{one.partition_topics}"),
         ("relay to run", lambda one: "yes" if one.needs_relay else "no"),
-        ("all in all, entries a second (topics, relay)", lambda one: f"{cost(one).writes_per_second:,.1f}"),
+        ("the planner's price of the topics (--topic-cost), entries/s", lambda one: f"{cost(one).topics:,.1f}"),
+        ("the planner's price of a relay (--relay-cost), entries/s", lambda one: f"{cost(one).relay:,.1f}"),
+        ("what plans are compared by, entries/s", lambda one: f"{cost(one).writes_per_second:,.1f}"),
     ]
     return _side_by_side("Estimated costs", planned, rows, _money_rows(planned, prices))
 
@@ -287,7 +287,7 @@ def needs_table(planned: Planned) -> Table:
         ("delayed index in broker memory, at least, kB", lambda one: f"{one.delayed_index_bytes / 1_000:,.1f}"),
         ("waiting in the due topic's fullest partition", lambda one: f"{one.peak_pending_per_partition:,.0f}"),
         ("silence of it after an unload, s", lambda one: f"{one.silence_seconds:.1f}"),
-        ("again after the worst unload, messages", lambda one: f"{one.redelivered.worst_entries:,.0f}"),
+        ("again after the worst unload, messages", lambda one: str(again(planned, one))),
         ("relay at the peak, hops/s", lambda one: f"{one.relay_hops_per_second:,.1f}"),
         ("topics (partitions in all)", lambda one: f"{one.topics} ({one.partition_topics})"),
         ("consumers to run", lambda one: f"{one.consumers}"),
@@ -354,7 +354,7 @@ def shadow_table(evaluation: Evaluation) -> Table | None:
 
 
 def estimated_tables(found: Estimated) -> list[Table]:
-    rooms = [(room.limit, f"{room.times:,.2f}", f"{room.timers_per_day:,.0f}") for room in found.choice.rooms]
+    rooms = [(room.limit, f"{room.times:,.2f}", f"{room.timers_per_day:,.0f}") for room in rooms_of(found)]
     growth = "Growth: when this plan reaches each limit (estimated)"
     room_table = _table(growth, "limit | times the volume planned for | timers a day", rooms)
     return [plans_table(found), front_table(found), room_table]
@@ -371,7 +371,7 @@ def fleet_table(fleet: Fleet, topics: Sequence[NativeGaps], caption: str) -> Tab
                 f"{one.timers_per_day:,.0f}",
                 f"{one.peak.gap_count:,}",
                 f"{one.gap_fraction:.0%}",
-                f"{one.evaluation.redelivered.worst_entries:,.0f}",
+                str(fleet_again(one)),
                 *then,
             )
         )
@@ -384,6 +384,6 @@ def _then(planned: Planned) -> list[str]:
     now = planned.constraints.cost_of(choice.native).writes_per_second
     return [
         f"{describe(plan)}, {partitions_in_words(plan.partitions)}{broken}",
-        f"{peaks_of(planned).then:,.0f}",
+        str(peaks_of(planned)[1]),
         f"{now:,.1f} -> {choice.recommended.cost_writes_per_second:,.1f}",
     ]

@@ -21,8 +21,6 @@ CANDIDATE_OPACITY = 0.45  # many dots overlap
 LEGEND_COLUMNS = "width < 560 ? 1 : width < 900 ? 3 : 4"
 DIMMED = 0.07
 AT_THE_EDGE = 0.04  # share of a power of ten: a dot closer to the axis would be cut in half
-ABOUT_HIGH = 380  # approximate height of the plot, in pixels
-BELOW, NAMES_APART = 14, 32  # pixels from a dot to the middle of its name, and between two names that do not overlap
 HINT = (
     "Point at a dot for its plan. Click a name for its dots alone, with Shift one more. Turn the wheel with Ctrl to "
     "zoom, drag to move; a double click shows all again."
@@ -58,7 +56,7 @@ class Choices:
     front: Sequence[Choice]  # those that no other choice beats, by x
     named: Sequence[Named]
     limit: float  # a height to mark
-    limit_name: str
+    limit_name: str  # in the legend
     x_name: str
     y_name: str
 
@@ -68,8 +66,7 @@ def choice_chart(choices: Choices) -> Figure:
         f"{named.name}: {choices.x_name} {named.choice.at[0]:,.2f}, {choices.y_name} {named.choice.at[1]:,.0f}. "
         for named in choices.named
     )
-    limit = look.limit_line(choices.limit, choices.limit_name)
-    parts = [limit, _front(choices), _dots(choices), look.limit_name("width", align="right", dy=-10), _best(choices)]
+    parts = [look.limit_line(choices.limit), _front(choices), _dots(choices), _best(choices)]
     return Figure(
         name="choices",
         spec=look.finished(parts, height="container", words=words.rstrip()),
@@ -131,9 +128,9 @@ def _dots(choices: Choices) -> look.Drawn:
     ]
     usual = [one.name for one in named if not one.stands_out]
     best = [one.name for one in named if one.stands_out]
-    kinds = [*best, *usual, ON_FRONT, CANDIDATE]
-    colors = [*(look.GOOD for _ in best), *_cycled(NAMED_COLORS, len(usual)), look.ACCENT, look.SOFT]
-    shapes = [*("diamond" for _ in best), *_cycled(NAMED_SHAPES, len(usual)), "circle", "circle"]
+    kinds = [*best, *usual, ON_FRONT, CANDIDATE, choices.limit_name]
+    colors = [*(look.GOOD for _ in best), *_cycled(NAMED_COLORS, len(usual)), look.ACCENT, look.SOFT, look.ALARM]
+    shapes = [*("diamond" for _ in best), *_cycled(NAMED_SHAPES, len(usual)), "circle", "circle", "stroke"]
     shown = alt.selection_point(name="shown", fields=["kind"], bind="legend")
     legend = alt.Legend(columns=alt.ExprRef(LEGEND_COLUMNS), symbolOpacity=1)
     x, y = _axes(choices)
@@ -166,19 +163,8 @@ def _best(choices: Choices) -> look.Drawn:
     # The name is on the side that has room for it.
     late = any(log10(max(one.choice.at[0], LEAST_X)) > (low + high) / 2 for one in best)
     align, dx = ("right", -12) if late else ("left", 12)
-    dy = max((_below(one.choice.at[1], choices) for one in best), default=0)
     base = look.chart_of("best").encode(x="x:Q", y="y:Q")
-    return look.Drawn(
-        look.name_layers(base, color=look.INK, align=align, dx=dx, dy=dy, fontWeight="bold"), {"best": rows}
-    )
-
-
-def _below(y: float, choices: Choices) -> int:
-    """Return how many pixels below its dot a name is, so that it overlaps neither the limit's name nor a title."""
-    above = ABOUT_HIGH * (log10(1 + y) - log10(1 + choices.limit)) / log10(_top(choices))
-    if above > NAMES_APART:
-        return 0  # beside it
-    return BELOW + max(round(above), 0)  # below the line, whose name is above it
+    return look.Drawn(look.name_layers(base, color=look.INK, align=align, dx=dx, fontWeight="bold"), {"best": rows})
 
 
 def _cycled(values: Sequence[str], count: int) -> list[str]:

@@ -5,10 +5,8 @@ The count axis is logarithmic, of 1 + gaps, so that ten thousand gaps and none f
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 
 import altair as alt
 
@@ -18,20 +16,10 @@ from timewheel._report.page import Figure
 DASHES = ([1, 0], [7, 3], [2, 3], [9, 3, 2, 3], [4, 2], [12, 2])  # lines differ in dash as well as in colour
 HEADROOM = 1.05  # room above the highest point
 LEGEND_COLUMNS = "width < 560 ? 1 : width < 900 ? 2 : 3"
+DASHES_SIZE = 500  # area of a legend's symbol, in square pixels: a line long enough for its dashes
 DIMMED = 0.07  # opacity of a line that is not selected
 TOUCHED_SIZE, DOT_SIZE = 300, 80  # areas, in square pixels
 TIME_DIGITS = 4
-LEAST_HEIGHT, NAME_HEIGHT = 240, 24  # heights of the plot and of a name in it, pixels
-NAME_PLACES = [
-    (x, align, left, right, dy)
-    for dy in (13, -11)
-    for x, align, left, right in (
-        ("width / 2", "center", 0.3, 0.7),
-        ("0", "left", 0.0, 0.4),
-        ("width", "right", 0.6, 1.0),
-    )
-]
-"""Places of the limit's name: (x, alignment, begin and end as parts of the time axis, pixels down)."""
 HINT = (
     "Point at a line for its figures. Click a name for its line alone, with Shift one more. Turn the wheel with Ctrl "
     "to zoom, drag to move; a double click shows all again."
@@ -73,10 +61,9 @@ def gap_chart(chart: GapChart) -> Figure:
     peaks = ", ".join(f"{line.name} {_peak(line):,.0f}" for line in chart.series)
     words = f"{chart.title}. Peaks: {peaks}. Limit: {chart.limit:,}."
     parts = [
-        look.limit_line(chart.limit, f"the broker keeps {chart.limit:,} ranges"),
+        look.limit_line(chart.limit),
         *(_mark(number, mark, last_time) for number, mark in enumerate(chart.marks)),
         _lines(chart, last_time, top),
-        _limit_name(chart, last_time, top),
     ]
     return Figure(
         name="gaps",
@@ -85,27 +72,6 @@ def gap_chart(chart: GapChart) -> Figure:
         caption=chart.caption,
         hint=HINT,
     )
-
-
-def _limit_name(chart: GapChart, last_time: float, top: float) -> look.Drawn:
-    """Place the limit's name where the fewest lines cross it: left, middle or right, above the limit or below it."""
-    per_pixel, at = math.log1p(top) / LEAST_HEIGHT, math.log1p(chart.limit)
-
-    def met(place: tuple[str, str, float, float, int]) -> int:
-        _, _, left, right, dy = place
-        low, high = (at + per_pixel * edge for edge in ((0, NAME_HEIGHT) if dy < 0 else (-NAME_HEIGHT, 0)))
-        return sum(
-            min(math.log1p(count), math.log1p(next_count)) <= high
-            and max(math.log1p(count), math.log1p(next_count)) >= low
-            for line in chart.series
-            for (time, count), (next_time, next_count) in pairwise(line.points)
-            if next_time >= left * last_time and time <= right * last_time
-        )
-
-    # Anything above the highest line of the axis is cut off.
-    room = [place for place in NAME_PLACES if place[-1] > 0 or at + per_pixel * NAME_HEIGHT <= math.log1p(top)]
-    x, align, _, _, dy = min(room, key=met)
-    return look.limit_name(x, align=align, dx={"left": 6, "right": -6}.get(align, 0), dy=dy)
 
 
 def _mark(number: int, mark: Mark, last_time: float) -> look.Drawn:
@@ -119,16 +85,21 @@ def _mark(number: int, mark: Mark, last_time: float) -> look.Drawn:
 
 
 def _lines(chart: GapChart, last_time: float, top: float) -> look.Drawn:
-    names = [f"{line.name}: peak {_peak(line):,.0f}" for line in chart.series]
+    names, limit = [f"{line.name}: peak {_peak(line):,.0f}" for line in chart.series], _limit_name(chart)
     rows: list[dict[str, str | float]] = [
         {"line": name, "at": round(time, TIME_DIGITS), "gaps": max(count, 0)}
         for name, line in zip(names, chart.series, strict=True)
         for time, count in line.points
     ]
     count = len(names)
-    color = alt.Scale(domain=names, range=[look.LINES[number % len(look.LINES)] for number in range(count)])
-    dash = alt.Scale(domain=names, range=[DASHES[number % len(DASHES)] for number in range(count)])
-    legend = alt.Legend(columns=alt.ExprRef(LEGEND_COLUMNS), symbolType="stroke", symbolStrokeWidth=2.5)
+    # The limit's name is in the legend: in the plot it would lie on lines.
+    colors = [*(look.LINES[number % len(look.LINES)] for number in range(count)), look.ALARM]
+    color = alt.Scale(domain=[*names, limit], range=colors)
+    dashes = [*(DASHES[number % len(DASHES)] for number in range(count)), look.LIMIT_DASH]
+    dash = alt.Scale(domain=[*names, limit], range=dashes)
+    legend = alt.Legend(
+        columns=alt.ExprRef(LEGEND_COLUMNS), symbolType="stroke", symbolStrokeWidth=2.5, symbolSize=DASHES_SIZE
+    )
     shown = alt.selection_point(name="shown", fields=["line"], bind="legend")
     pointed = alt.selection_point(
         name="pointed", fields=["line", "at"], on="pointerover", clear="pointerout", empty=False
@@ -160,6 +131,10 @@ def _lines(chart: GapChart, last_time: float, top: float) -> look.Drawn:
     dot = base.transform_filter(pointed).mark_point(clip=True, filled=True, opacity=1, size=DOT_SIZE, tooltip=None)
     dot = dot.encode(strokeDash=alt.value([1, 0]))
     return look.Drawn([drawn.add_params(shown), dot, dots.add_params(pointed, look.zoom("x"))], {"lines": rows})
+
+
+def _limit_name(chart: GapChart) -> str:
+    return f"the broker keeps {chart.limit:,} ranges"
 
 
 def _peak(line: Series) -> float:

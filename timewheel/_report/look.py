@@ -67,16 +67,13 @@ class Drawn:
     rows: Mapping[str, Sequence[Mapping[str, str | float]]]
 
 
-def limit_line(limit: float, name: str) -> Drawn:
-    """Draw a dashed horizontal line; `limit_name` names it."""
-    line = chart_of("limit").mark_rule(color=ALARM, strokeDash=[10, 5], strokeWidth=2, clip=True)
-    return Drawn([line.encode(y="limit:Q")], {"limit": [{"limit": limit, "name": name}]})
+LIMIT_DASH = [10, 5]
 
 
-def limit_name(x: str, **mark: Any) -> Drawn:
-    """Draw the name of `limit_line`, on top of all layers between the two."""
-    base = chart_of("limit").encode(x=alt.value(alt.ExprRef(x)), y="limit:Q")
-    return Drawn(name_layers(base, color=ALARM, **mark), {})
+def limit_line(limit: float) -> Drawn:
+    """Draw a dashed horizontal line, which the chart's legend names."""
+    line = chart_of("limit").mark_rule(color=ALARM, strokeDash=LIMIT_DASH, strokeWidth=2, clip=True)
+    return Drawn([line.encode(y="limit:Q")], {"limit": [{"limit": limit}]})
 
 
 def chart_of(data: str) -> alt.Chart:

@@ -91,6 +91,8 @@ class Page:
     title: str
     verdict: str  # the most important line
     good: bool  # whether it is good news
+    answer: Sequence[str] = ()  # sentences that follow the verdict, the first one the most important
+    steps: Sequence[tuple[str, str]] = ()  # what to do next: (purpose, shell line) pairs
     figure: Figure | None = None  # the chart that shows the verdict
     facts: Sequence[tuple[str, str]] = ()
     headlines: Sequence[Headline] = ()  # at most three

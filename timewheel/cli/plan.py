@@ -55,6 +55,7 @@ if TYPE_CHECKING:
     from timewheel.spark_planner.history.sampled import SampleNote
 
 SHADOW_FILE = "shadow.toml"
+DEFAULT_FILE = "plan.toml"
 NEW_TOPIC = "-timers"  # suffix for a new topic beside a full topic, and for the files of the new topic's plan
 
 
@@ -71,19 +72,25 @@ def write_planned(
     """Write the plan and the report to the given paths, and print these paths and the next command."""
     from timewheel.core.planfile import save_plan
 
+    steps = steps_of(context, reached_by, planned.plan, out, report, note)
     if out is not None:
         save_plan(planned.plan, out)
         show_line(console, f"plan    {out}")
     if report is not None:
         from timewheel.spark_planner import report_page
 
-        page = report_page(planned, plan_file=str(out) if out else "plan.toml", prices=prices)
+        plan_file = str(out) if out else DEFAULT_FILE
+        page = report_page(planned, plan_file=plan_file, prices=prices, steps=[step[1:] for step in steps])
         report.write_text(page, encoding="utf-8")
         show_line(console, f"report  {report}")
-    if out is not None:
-        show_next(context, reached_by, console, planned.plan, out, note)
-    elif report is None:
-        _show_line(console, "nothing written: ", typed_again(context, out="plan.toml", report="report.html"))
+    if out is None and report is None:
+        name, purpose, words = steps[0]
+        _show_line(console, "nothing written: ", words)
+    elif out is not None:
+        for name, purpose, words in steps:
+            if name == "shadow":
+                say(console, f"FIRST   {purpose}", style="bold red")
+            _show_line(console, name, words)
     if planned.is_short_of_room:
         show_with_room(context, console)
 
@@ -106,36 +113,43 @@ def status_of(planned: Planned | Estimated) -> int:
     return ATTENTION if planned.is_short_of_room else 0
 
 
-def show_next(
-    context: typer.Context, reached_by: Sequence[str], console: Console, plan: Plan, file: Path, note: SampleNote | None
-) -> None:
-    """Print the follow-up commands of a plan, complete and ready to copy; a plan for native delays needs none."""
+def steps_of(
+    context: typer.Context,
+    reached_by: Sequence[str],
+    plan: Plan,
+    file: Path | None,
+    report: Path | None,
+    note: SampleNote | None,
+) -> list[tuple[str, str, list[str]]]:
+    """Return what to do next: a label, a purpose and the words of a command that works as it is printed."""
+    from timewheel.spark_planner.results.facts import next_steps
+
     is_there = note is not None and note.topic == plan.due_topic
     partitions = max(note.partitions, 1) if note is not None and is_there else 1
-    if isinstance(plan.scheme, Native) and plan.own_partitions == partitions:
-        return
     reached = [*(note.reached_by if note else ()), *reached_by]
-    if plan.intake:
-        _show_line(console, "next", ["shadow", "start", str(file), "--dry-run", *reached])
-    elif note is not None and is_there and note.native and note.shadow is None:
+    if not plan.intake and note is not None and is_there and note.native and note.shadow is None:
+        if isinstance(plan.scheme, Native) and plan.own_partitions == partitions:
+            return []
         assert note.native_until_ms is not None, "some wait"
         until = dt.datetime.fromtimestamp(note.native_until_ms / 1_000, dt.UTC)
         held = ("about " if note.scale > 1 else "") + counted(note.native, "timer")
-        say(
-            console,
-            f"FIRST   {note.topic} holds {held} under the broker's own delay. This plan moves "
-            f"none of them: their gaps stay until the last is due, {until:%Y-%m-%d %H:%M} UTC. So begin with a shadow, "
-            "which takes them out of the topic; or plan for a new topic, and let consumers of the old one go on until "
-            "then.",
-            style="bold red",
+        first = (
+            f"{note.topic} holds {held} under the broker's own delay. This plan moves none of them: their gaps stay "
+            f"until the last is due, {until:%Y-%m-%d %H:%M} UTC. So begin with a shadow, which takes them out of the "
+            "topic; or plan for a new topic, and let consumers of the old one go on until then."
         )
-        _show_line(console, "shadow", ["shadow", "start", note.topic, "-o", SHADOW_FILE, "--dry-run", *reached])
-        report: Path | None = context.params.get("report")
-        files = {"out": _beside(file)} | ({} if report is None else {"report": _beside(report)})
-        _show_line(console, "new", typed_again(context, due_topic=note.topic + NEW_TOPIC, **files))
-    else:
-        grow = ["--grow"] if is_there and plan.own_partitions > partitions else []
-        _show_line(console, "next", ["topics", "ensure", str(file), *grow, *reached])
+        written = {"out": file, "report": report}
+        files = {name: _beside(path) for name, path in written.items() if path is not None}
+        return [
+            ("shadow", first, ["shadow", "start", note.topic, "-o", SHADOW_FILE, "--dry-run", *reached]),
+            ("new", "Or plan for a new topic", typed_again(context, due_topic=note.topic + NEW_TOPIC, **files)),
+        ]
+    grow = is_there and plan.own_partitions > partitions
+    steps = next_steps(plan, str(file or DEFAULT_FILE), reached, grow=grow)
+    if file is None:
+        write = typed_again(context, out=DEFAULT_FILE, report=str(report or "report.html"))
+        steps = [("Write the plan", write), *steps[:2]]
+    return [("then" if number else "next", purpose, words) for number, (purpose, words) in enumerate(steps)]
 
 
 def _beside(file: Path) -> Path:
@@ -211,7 +225,7 @@ def answer_fleet(
     pages: dict[str, str] = {}
     for topic, planned in fleet.planned.items():
         pages[topic] = f"{names[topic]}.html"
-        page = report_page(planned, plan_file=files[topic], prices=prices)
+        page = report_page(planned, plan_file=str(folder / files[topic]), prices=prices)
         (folder / pages[topic]).write_text(page, encoding="utf-8")
     (folder / INDEX).write_text(fleet_page(fleet, pages), encoding="utf-8")
     say(console, f"plans   {len(files):,} in {folder}")
@@ -396,23 +410,26 @@ def show_planned(console: Console, planned: Planned, assumed: str, prices: Price
     from timewheel.spark_planner import verdict
     from timewheel.spark_planner.results import tables
     from timewheel.spark_planner.results.facts import (
+        consequence,
         describe_copies,
         describe_growth,
         describe_keys,
         describe_limit,
         describe_native,
+        in_words,
     )
     from timewheel.spark_planner.results.report_page import headlines
 
     statistic = planned.history.statistic
+    for said in (consequence(planned), verdict(planned), in_words(planned.plan)):
+        say(console, said, style=style_of(planned))
+    for one in headlines(planned, prices):
+        said = f"{one.name}: {one.value} {one.unit} ({one.known}); {'; '.join(one.lines)}."
+        say(console, said, style="bold", indent=2)
     show_reading(console, statistic, planned.topic, planned.traffic)
     for said in (describe_copies(planned), *describe_native(planned), describe_keys(planned)):
         if said:
             say(console, said)
-    say(console, verdict(planned), style=style_of(planned))
-    for one in headlines(planned, prices):
-        said = f"{one.name}: {one.value} {one.unit} ({one.known}); {'; '.join(one.lines)}."
-        say(console, said, style="bold", indent=2)
     for sentence in [*planned.choice.reasons, describe_growth(planned)]:
         if sentence:
             say(console, sentence, indent=2)
@@ -452,7 +469,7 @@ def plan_from(
     survey = loaded_survey(asked)
     from timewheel.core.planfile import save_plan
     from timewheel.spark_planner import estimate
-    from timewheel.spark_planner.results.facts import describe_keys, estimated_facts, estimated_verdict
+    from timewheel.spark_planner.results.facts import consequence, describe_keys, estimated_facts, estimated_verdict
     from timewheel.spark_planner.results.tables import estimated_tables
 
     with refused_requests():
@@ -467,11 +484,14 @@ def plan_from(
             growth=growth_of(asked.growth, None, console),
             as_is=asked.as_is,
         )
+    if found.is_certain:
+        say(console, consequence(found), style=style_of(found))
+    say(console, estimated_verdict(found), style=style_of(found))
     show_reading(console, survey.statistic, wanted, found.continued)
     if keys := describe_keys(found):
         say(console, keys)
-    say(console, estimated_verdict(found), style=style_of(found))
-    for reason in found.choice.reasons if found.is_certain else ():
+    # Of a continued survey native gaps are known better than by the law that the reasons go by.
+    for reason in found.choice.reasons if found.is_certain and found.continued.continuation is None else ():
         say(console, reason, indent=2)
     for table in estimated_tables(found):
         show_table(console, table)
@@ -543,7 +563,7 @@ def _print(console: Console, found: Mapping[str, Prediction], growth: float) -> 
     show_reading(console, traffic.history.statistic, traffic.topic, traffic)
     for name, one in found.items():
         say(console, f"{name}: {tables.plan_label(one.grown.plan)}")
-    show_table(console, tables.evaluations_table({name: one.grown for name, one in found.items()}, growth))
+    show_table(console, tables.evaluations_table({name: one.grown for name, one in found.items()}, growth, found))
     show_table(console, tables.prediction_table(found))
     for name, one in found.items():
         hops = tables.hop_table(one.evaluation)
@@ -553,7 +573,7 @@ def _print(console: Console, found: Mapping[str, Prediction], growth: float) -> 
         if moved is not None:
             say(console, name)
             show_table(console, moved)
-        if one.grown.gap_fraction > 1:
+        if tables.replayed_gaps(one.grown, growth, one).value > one.grown.gap_limit_ranges:
             say(console, f"{name}: more gaps than the broker keeps", style="bold red")
 
 
