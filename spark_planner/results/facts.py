@@ -659,7 +659,7 @@ def next_steps(
     if stays(plan):
         return [
             ("See the gaps of today", ["gaps", plan.due_topic, *reached_by]),
-            ("Check later whether this still holds", ["plan", "check", plan_file, *reached_by]),
+            ("Check brokers, topics and clients", ["doctor", plan_file, *reached_by]),
         ]
     ensure = ["topics", "ensure", plan_file, *(["--grow"] if grow else [])]
     return [

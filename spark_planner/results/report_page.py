@@ -188,6 +188,7 @@ class Option:
     window_ms: int  # window of a tiered plan; 0 for other plans
     written: float  # entries a second
     gaps: float  # gaps at the peak of a due topic, its partitions together; counted, if the candidate was counted
+    share: float  # part of these that a count found in the fullest partition, if gaps do not divide as timers do
     stuck: float  # gaps of a partition that more partitions do not reduce; 0: more partitions help
     silence: float  # seconds after an unload, if a single partition had all waiting entries
     cursor_bytes: float  # bytes of a persisted cursor, if a single partition had all entries
@@ -258,7 +259,7 @@ class WhatIf:
         return Found(
             option=number,
             partitions=partitions,
-            gaps=gaps,
+            gaps=gaps * one.share,
             topics=topics,
             cost=one.written * growth + setting.topic_price * topics + self.relay_price * one.relay,
             broken=one.broken + sum(breaks),
@@ -299,8 +300,8 @@ def statistic_of(
     for one in choice.candidates:
         scheme = one.evaluation.plan.scheme
         counts = {plan.own_partitions: gaps for plan, gaps in choice.counted.items() if plan.scheme == scheme}
-        gaps, stuck = calibrated(one.evaluation.peak_gaps_per_topic, counts, growth, allowed, countable)
-        options.append(replace(_option(one, limits, profile), gaps=gaps, stuck=stuck))
+        gaps, stuck, share = calibrated(one.evaluation.peak_gaps_per_topic, counts, growth, allowed, countable)
+        options.append(replace(_option(one, limits, profile), gaps=gaps, stuck=stuck, share=share))
     return WhatIf(
         options=tuple(options),
         recommended=choice.candidates.index(choice.recommended),
@@ -331,6 +332,7 @@ def _option(one: Assessed, limits: Constraints, profile: BrokerProfile) -> Optio
         window_ms=plan.scheme.window_ms if isinstance(plan.scheme, Tiered) else 0,
         written=limits.cost_of(evaluation).written,
         gaps=evaluation.peak_gaps_per_topic,
+        share=1.0,
         stuck=0.0,
         silence=evaluation.silence_seconds * partitions,
         cursor_bytes=evaluation.cursor_bytes * partitions,
@@ -345,22 +347,23 @@ def _option(one: Assessed, limits: Constraints, profile: BrokerProfile) -> Optio
 
 def calibrated(
     estimate: float, counts: Mapping[int, int], growth: float, allowed: float, countable: int
-) -> tuple[float, float]:
+) -> tuple[float, float, float]:
     """Correct the estimated gaps of a due topic at the peak by the counts, so that the sliders start at the verdict."""
-    # Returns the gaps, and the gaps of a partition that more partitions do not reduce. Counts are by the number of
-    # partitions, in the traffic itself; ``estimate`` and ``allowed`` are at the planned volume.
+    # Returns the gaps, the gaps of a partition that more partitions do not reduce, and the share that was counted.
+    # Counts are by the number of partitions, in the traffic itself; the rest is at the planned volume.
     if not counts:
-        return estimate, 0.0
+        return estimate, 0.0, 1.0
     fits = min((partitions for partitions, gaps in counts.items() if gaps <= countable), default=None)
     if fits is not None:
         # Gaps need not divide: the result must still be too high for the largest number of partitions that was too few.
         too_few = max((partitions for partitions in counts if partitions < fits), default=0)
-        most = max(at_growth(counts[fits], growth) * fits, allowed * too_few * MORE)
-        return min(most, allowed * fits), 0.0
+        own = at_growth(counts[fits], growth) * fits
+        gaps = min(max(own, allowed * too_few * MORE), allowed * fits)
+        return gaps, 0.0, min(own / gaps, 1.0) if gaps else 1.0
     *_, before, last = [0, *sorted(counts)]
     stuck = before and counts[last] > HELPED * counts[before]
     gaps = at_growth(counts[last], growth)
-    return gaps * last, gaps if stuck else 0.0
+    return gaps * last, gaps if stuck else 0.0, 1.0
 
 
 def windows_ms(options: Sequence[Option]) -> list[int]:

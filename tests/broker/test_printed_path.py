@@ -116,6 +116,6 @@ def test_the_printed_commands_lead_from_gaps_to_topics_that_are_set_up(
     new = Plan.load(tmp_path / "plan-timers.toml")
     assert (new.due_topic, new.subscriptions) == (f"{topic}-timers", (GROUP,))
     assert "FIRST" not in anew
-    made = shell.type(printed(anew, "topics ensure"))
+    made = shell.type(printed(anew, "topics ensure", label="then "))
     assert f"{topic}-timers" in made
     assert not (tmp_path / "hacked").exists()

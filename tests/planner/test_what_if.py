@@ -37,6 +37,7 @@ NOTHING = Option(
     window_ms=0,
     written=1.0,
     gaps=0.0,
+    share=1.0,
     stuck=0.0,
     silence=0.0,
     cursor_bytes=0.0,
@@ -129,26 +130,28 @@ def test_the_recommended_plan_stays_where_nothing_is_cheaper(statistic: WhatIf) 
 @pytest.mark.parametrize(
     ("counts", "growth", "expected"),
     [
-        ({}, 1.0, (1_000.0, 0.0)),  # not counted: as estimated
-        ({1: 700}, 1.0, (700.0, 0.0)),  # of 800 that are allowed
-        ({2: 700}, 1.0, (1_400.0, 0.0)),
-        ({2: 300}, 3.0, (1_600.0, 0.0)),  # 900 a partition at that volume, and still what two partitions are enough for
+        ({}, 1.0, (1_000.0, 0.0, 1.0)),  # not counted: as estimated
+        ({1: 700}, 1.0, (700.0, 0.0, 1.0)),  # of 800 that are allowed
+        ({2: 700}, 1.0, (1_400.0, 0.0, 1.0)),
+        ({2: 300}, 3.0, (1_600.0, 0.0, 1.0)),  # 830 a partition at that volume, and two are enough
         # 900 of two were too many, though three have no more than 500: so two have to stay too few.
-        ({2: 900, 3: 500}, 1.0, (1_600.0016, 0.0)),
-        ({1: 900}, 1.0, (900.0, 0.0)),  # never counted with enough
-        ({1: 900, 2: 880}, 1.0, (1_760.0, 880.0)),  # a hot key: more partitions do not help
+        ({2: 900, 3: 500}, 1.0, (1_600.0016, 0.0, 1_500 / 1_600.0016)),
+        ({1: 900}, 1.0, (900.0, 0.0, 1.0)),  # never counted with enough
+        ({1: 900, 2: 880}, 1.0, (1_760.0, 880.0, 1.0)),  # a hot key: more partitions do not help
     ],
 )
 def test_a_count_takes_the_place_of_the_estimate(
-    counts: dict[int, int], growth: float, expected: tuple[float, float]
+    counts: dict[int, int], growth: float, expected: tuple[float, float, float]
 ) -> None:
     found = calibrated(1_000.0, counts, growth, allowed=800.0, countable=800)
     assert found == pytest.approx(expected)
-    gaps, stuck = found
+    gaps, stuck, share = found
     fits = min((partitions for partitions, count in counts.items() if count <= 800), default=None)
     if fits is not None:
-        option = replace(NOTHING, gaps=gaps, stuck=stuck)
-        assert replace(EMPTY, options=(option,)).at(0, EMPTY.start).partitions == fits
+        option = replace(NOTHING, gaps=gaps, stuck=stuck, share=share)
+        there = replace(EMPTY, options=(option,)).at(0, EMPTY.start)
+        assert there.partitions == fits
+        assert growth != 1 or there.gaps == pytest.approx(counts[fits])
 
 
 def test_a_hot_key_breaks_the_limit_whatever_its_partitions() -> None:

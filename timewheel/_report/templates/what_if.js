@@ -1,6 +1,6 @@
 "use strict";
 // Finds the cheapest candidate for the sliders' values. The arithmetic has the same order as `WhatIf` of
-// timewheel.spark_planner.results.what_if, which is its definition: a test compares the two.
+// timewheel.spark_planner.results.report_page, which is its definition: a test compares the two.
 (() => {
   const place = document.getElementById("what-if");
   if (!place) return;
@@ -25,7 +25,7 @@
       one.cursor_bytes * growth / partitions > all.frame_bytes,
     ];
     const cost = one.written * growth + setting.topic_price * topics + all.relay_price * one.relay;
-    return { option: number, partitions, gaps, topics, cost, broken: one.broken + breaks.filter(Boolean).length };
+    return { option: number, partitions, gaps: gaps * one.share, topics, cost, broken: one.broken + breaks.filter(Boolean).length };
   }
 
   function cheapest(setting) {
