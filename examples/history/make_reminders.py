@@ -1,8 +1,8 @@
 """How reminders.parquet was made: ``python examples/history/make_reminders.py``. It needs the extra ``planner``.
 
-Three weeks of a service that goes on. Forty jobs a day send 150 timers each, within seconds: half of them retry
-something soon, the others remind of something in an hour, six hours, a day, three days or seventeen, more or less. So
-what is due in seconds lies between what is due in weeks, and every handled retry leaves a gap.
+Fifteen weeks of a shop that goes on. Every quarter of an hour a job sends two timers for each of its nineteen orders:
+a check of the payment in five seconds, and a reminder in 30 to 89 days. So each check, once it is handled, lies between
+two reminders that wait for weeks: a gap.
 """
 
 from __future__ import annotations
@@ -14,40 +14,38 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from timewheel.core import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS
+from timewheel.core import DAY_MS, MINUTE_MS, SECOND_MS
 
 PATH = Path(__file__).with_name("reminders.parquet")
 SEED = 3
 START_MS = 1_767_571_200_000
 """2026-01-05 00:00 UTC, a Monday."""
-DAYS, JOBS_A_DAY, TIMERS_A_JOB = 21, 40, 150
-RETRY_MS = (2 * SECOND_MS, 8 * SECOND_MS)
-REMINDER_HOURS = (1, 6, 24, 72, 17 * 24)
+DAYS, JOBS_A_DAY, ORDERS_A_JOB = 105, 96, 19
+CHECK_MS = 5 * SECOND_MS
+REMINDER_DAYS = (30, 90)
 
 
 def reminders() -> pa.Table:
-    """The rows of the file, in its order: publish time and due time."""
+    """The rows of the file, in its order: publish time, delay and the order as key."""
     rng = np.random.default_rng(SEED)
-    jobs, timers = DAYS * JOBS_A_DAY, DAYS * JOBS_A_DAY * TIMERS_A_JOB
+    jobs, orders = DAYS * JOBS_A_DAY, DAYS * JOBS_A_DAY * ORDERS_A_JOB
     begins_ms = START_MS + np.arange(jobs) * (DAY_MS // JOBS_A_DAY) + rng.integers(0, MINUTE_MS, jobs)
-    sent_ms = np.repeat(begins_ms, TIMERS_A_JOB) + np.tile(np.arange(TIMERS_A_JOB), jobs)
-    reminder_ms = rng.choice(REMINDER_HOURS, timers) * HOUR_MS * rng.uniform(0.9, 1.1, timers)
-    delay_ms = np.where(rng.random(timers) < 0.5, rng.integers(*RETRY_MS, timers), reminder_ms)
-    # Due at whole seconds, as people's reminders are; and the file is small.
-    due_ms = -(-(sent_ms + delay_ms.astype(np.int64)) // SECOND_MS) * SECOND_MS
-    return pa.table({"publish_ms": sent_ms, "due_ms": due_ms})
+    sent_ms = np.repeat(begins_ms, 2 * ORDERS_A_JOB) + np.tile(np.arange(2 * ORDERS_A_JOB), jobs)
+    delay_ms = np.stack([np.full(orders, CHECK_MS), rng.integers(*REMINDER_DAYS, orders) * DAY_MS], axis=1).ravel()
+    keys = [f"order-{number:06}" for number in np.repeat(np.arange(orders), 2)]
+    return pa.table({"publish_ms": sent_ms, "delay_ms": delay_ms, "key": keys})
 
 
 def main() -> None:
     table = reminders()
-    # Publish times ascend by little, so that their differences are small.
+    # Publish times and keys ascend by little, so that their differences are small; there are sixty delays.
     pq.write_table(
         table,
         PATH,
         compression="zstd",
         compression_level=19,
-        use_dictionary=False,
-        column_encoding={"publish_ms": "DELTA_BINARY_PACKED", "due_ms": "DELTA_BINARY_PACKED"},
+        use_dictionary=["delay_ms"],  # pyright: ignore[reportArgumentType] # pyarrow says bool, and takes names
+        column_encoding={"publish_ms": "DELTA_BINARY_PACKED", "key": "DELTA_BYTE_ARRAY"},
     )
     print(f"{PATH.name}: {len(table)} timers, {PATH.stat().st_size} bytes", file=sys.stderr)
 

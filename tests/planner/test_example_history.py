@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
 from examples.history import make_reminders
 from examples.history.make_renewals import PATH, ROWS, renewals
+from tests.support.checkout import ROOT
 from tests.support.cursor import exact_gaps
+from tests.support.exact_play import native_peak
+from timewheel.core.broker_profile import BrokerProfile
 from timewheel.core.durations import DAY_MS
+from timewheel.core.plan import Calendar, Native, Plan, Tiered
 from timewheel.spark_planner.history.read import ColumnMapping, assessed, read_history
+from timewheel.spark_planner.job import plan_for, survey
 from timewheel.spark_planner.summary.statistic import statistic_of
 
 PERSISTED_RANGES = 10_000  # what a cursor keeps by default (managedLedgerMaxUnackedRangesToPersist)
@@ -40,9 +47,22 @@ def test_the_reminders_are_small_and_what_their_script_makes() -> None:
     assert pq.read_table(make_reminders.PATH).equals(make_reminders.reminders())
 
 
-def test_the_reminders_go_on_for_longer_than_their_delays_and_need_more_than_native_ones() -> None:
+def test_the_page_tells_what_the_reminders_need(spark: SparkSession) -> None:
     table = pq.read_table(make_reminders.PATH)
-    sent_ms, due_ms = (table[name].to_numpy() for name in ("publish_ms", "due_ms"))
-    assert 20 * DAY_MS < sent_ms[-1] - sent_ms[0] < 21 * DAY_MS
-    assert (due_ms - sent_ms).max() < sent_ms[-1] - sent_ms[0]
-    assert max(exact_gaps(due_ms.tolist(), sorted(set(due_ms.tolist())))) > 1.05 * PERSISTED_RANGES
+    sent_ms, delay_ms = (table[name].to_numpy() for name in ("publish_ms", "delay_ms"))
+    assert delay_ms.max() < sent_ms[-1] - sent_ms[0]
+    native = native_peak(sent_ms + delay_ms)
+    history = survey(read_history(spark, str(make_reminders.PATH)))
+    base = Plan(due_topic="persistent://public/default/reminders", subscriptions=("timers",), max_delay_ms=90 * DAY_MS)
+    schemes = [Native(), Calendar(interval_ms=20 * DAY_MS), Tiered(window_ms=20 * DAY_MS, tiers_ms=(20 * DAY_MS,))]
+    candidates = [replace(base, scheme=scheme) for scheme in schemes]
+    planned = plan_for(history, "", base, BrokerProfile.named("4.0"), candidates=candidates)
+    history.cached.forget()
+    assert planned.keeps_limits
+    assert (planned.plan.scheme, planned.plan.partitions) == (schemes[-1], 1), "tiers are what a reader comes to see"
+    gaps = planned.recommended.replay.peak_per_partition.gap_count
+    page = (ROOT / "docs" / "how-to" / "choose-a-plan.md").read_text(encoding="utf-8")
+    said = (
+        f"native delays leave {native:,} gaps, where the broker keeps {PERSISTED_RANGES:,}. With the chosen plan timers"
+    )
+    assert f"{said} wait in a topic of 20 days, and {gaps:,} gaps are left." in page
