@@ -1,5 +1,9 @@
 """Spark sessions: a local one for the command line, tests and benchmarks; progress and cancellation of jobs on any.
 
+Java starts in half the time with an archive of the classes that it loaded and checked before (class data sharing). The
+first local session of a machine has Java write one into the user's cache folder when it ends; later sessions read it.
+Java itself refuses an archive that is damaged or belongs to another Java or another Spark, and starts without it.
+
 All other functions of the planner receive their session, so that they also run in a notebook or on a cluster.
 
 A session of this process counts tasks by job group, which only its context knows. A session of Spark Connect has no
@@ -8,7 +12,9 @@ context; its server reports the progress of each request to the client.
 
 from __future__ import annotations
 
+import fcntl
 import os
+import re
 import sys
 import tempfile
 import threading
@@ -16,14 +22,19 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from hashlib import sha256
 from pathlib import Path
+from shutil import which
 from typing import Any
 from uuid import uuid4
 
 from py4j.protocol import Py4JError
 from pyspark import SparkConf, SparkContext
+from pyspark.find_spark_home import _find_spark_home
 from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
+
+from timewheel.core.user_cache import cache_folder
 
 _GROUP, _DESCRIPTION = "spark.jobGroup.id", "spark.job.description"
 _CONNECT = "pyspark.sql.connect."
@@ -149,6 +160,7 @@ def told(spark: SparkSession, stage: str, on_progress: ProgressCallback, *, one_
             watcher.join()
         if not is_interrupted:
             jobs.end()
+    _CLASSES.release(has_run=True)
     on_progress(Progress(stage=stage, fraction=1.0, seconds_left=0.0))
 
 
@@ -169,13 +181,25 @@ ARROW_BATCH_ROWS = 65_536
 times this number only makes the batches (here 4 MB) larger.
 """
 
-_JAVA_WARNING = b"WARNING: "
+_JAVA_WARNING = re.compile(rb"WARNING: |\[[\d.]+s\]\[warning\]")
 """Start of Java's own warnings; a line of its log begins with a date, and Spark's errors with other words."""
 _LAST_WORDS_S = 10.0  # time for the remaining output of a Java process that could not start
 _STDERR = 2
 _PYTHON = "PYSPARK_PYTHON"
 _JAVA_OPTIONS = "spark.driver.extraJavaOptions"
-_JAVA_LOG = f"-Dlog4j2.configurationFile={Path(__file__).with_name('log4j2.properties').as_uri()}"
+_JAVA_FLAGS = (
+    # Java's log uses our file: errors only, and without the lines that Spark prints when it picks its own file.
+    f"-Dlog4j2.configurationFile={Path(__file__).with_name('log4j2.properties').as_uri()}",
+    "-XX:+IgnoreUnrecognizedVMOptions",
+    # Rows are short-lived, and two cores have no thread to spare for a collector.
+    "-XX:+UseSerialGC",
+    # The second compiler takes half of Java's CPU in a session of seconds, and halves that of ten million rows: so it
+    # compiles what ran a hundred thousand times. All are 20 times Java's own.
+    "-XX:Tier4InvocationThreshold=100000",
+    "-XX:Tier4MinInvocationThreshold=12000",
+    "-XX:Tier4CompileThreshold=300000",
+    "-XX:Tier4BackEdgeThreshold=800000",
+)
 
 
 def local_settings(*, cores: int | None = None, memory: str = "2g") -> dict[str, str]:
@@ -189,11 +213,12 @@ def local_settings(*, cores: int | None = None, memory: str = "2g") -> dict[str,
         # Only this process connects: a host name that does not resolve must not stop a plan.
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.host": "127.0.0.1",
-        # Java's log uses our file: errors only, and without the lines that Spark prints when it picks its own file.
-        _JAVA_OPTIONS: _JAVA_LOG,
+        _JAVA_OPTIONS: " ".join(_JAVA_FLAGS),
         # No web server on a port of its own; the terminal has our progress, and Spark's bar would write over it.
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
+        # Workers are forked with their imports done.
+        "spark.python.daemon.module": f"{__package__}.worker_daemon",
         # Spark creates this folder when it looks up a table's name, by default in the current folder.
         "spark.sql.warehouse.dir": str(Path(tempfile.gettempdir(), f"timewheel-spark-{os.getuid()}")),
         # A time without a zone in a history is UTC, on every machine.
@@ -206,16 +231,6 @@ def local_settings(*, cores: int | None = None, memory: str = "2g") -> dict[str,
         "spark.sql.execution.arrow.maxBytesPerBatch": str(2**31 - 1),
         # 200 shuffle tasks on a few cores cost more than the shuffle; four per core leave room against skew.
         "spark.sql.shuffle.partitions": str(4 * (cores or 4)),
-    }
-
-
-def small_settings() -> dict[str, str]:
-    """Return further settings for a session that reads a small history once, with half the CPU: mostly Java's start."""
-    return {
-        # The session ends before the second compiler pays off, and a heap of 1g needs no collector with many threads.
-        _JAVA_OPTIONS: f"{_JAVA_LOG} -XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
-        # Each further task costs 10 to 50 ms.
-        "spark.sql.shuffle.partitions": "2",
     }
 
 
@@ -241,25 +256,105 @@ def local_session(
     return session
 
 
+class ClassArchive:
+    """The archive of Java's classes: read by Java if it is there, else written by the next Java when it ends.
+
+    Java keeps ``NAME.lock`` locked while it writes ``NAME.new``, so that no other session waits for it, or reads half
+    of it. The lock file is empty until a job has run, which has loaded the classes that matter.
+    """
+
+    def __init__(self) -> None:
+        self._lock: int | None = None  # held until a job has run; Java has inherited it
+
+    def options(self, folder: Path, name: str) -> str:
+        """Return Java's options for an archive; empty: there is none, and this session writes none."""
+        if not _QUOTABLE.fullmatch(f"{folder}/{name}"):
+            return ""
+        new = folder / f"{name}.new"
+        try:
+            ready = next(filter(_is_whole, folder.glob(f"{name}.*.jsa")), None)
+            if ready is None:
+                folder.mkdir(parents=True, exist_ok=True)
+                self._lock = os.open(new.with_suffix(".lock"), os.O_RDWR | os.O_CREAT, 0o600)
+                fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                if not (os.read(self._lock, 1) and _has_header(new)):
+                    return f'"-XX:ArchiveClassesAtExit={new}"'
+                ready = new.replace(folder / f"{name}.{new.stat().st_size}.jsa")
+            os.utime(ready)
+            for other in folder.glob(f"{_ARCHIVE}*"):
+                if other.stat().st_mtime < time.time() - _UNUSED_S:
+                    other.unlink()
+        except OSError:  # another session writes it, Java could not, or nothing can be written here
+            self.release()
+            return ""
+        self.release()
+        # Java maps it into memory as it is: verified, it cannot be damaged, and a shorter file would end Java.
+        return f'"-XX:SharedArchiveFile={ready}" -XX:+VerifySharedSpaces'
+
+    @property
+    def inherited(self) -> tuple[int, ...]:
+        """The file that the started Java has to keep open."""
+        return () if self._lock is None else (self._lock,)
+
+    def release(self, *, has_run: bool = False) -> None:
+        if self._lock is not None:
+            with suppress(OSError):
+                if has_run:
+                    os.write(self._lock, b"run")
+            os.close(self._lock)
+            self._lock = None
+
+
+def _is_whole(archive: Path) -> bool:
+    return archive.stem.endswith(f".{archive.stat().st_size}")
+
+
+def _has_header(archive: Path) -> bool:
+    """Return whether Java wrote an archive to its end: the header comes last."""
+    with archive.open("rb") as written:
+        return any(written.read(4))
+
+
+_ARCHIVE = "spark-"
+_UNUSED_S = 30 * 86_400.0  # an archive of another Java or Spark, of 180 MB
+_QUOTABLE = re.compile(r"[\w/.@+=, -]+")  # Java separates archives by colons
+_CLASSES = ClassArchive()
+
+
+def _archive_options() -> str:
+    """Return Java's options for the archive of this Java and this Spark; empty: without an archive."""
+    home = os.environ.get("JAVA_HOME")
+    java = which("java", path=f"{home}/bin" if home else None)
+    try:
+        of = [Path(java or "java").resolve(), Path(_find_spark_home(), "jars")]
+        known = repr([(str(path), path.stat().st_mtime_ns) for path in of])
+        return _CLASSES.options(cache_folder(), f"{_ARCHIVE}{sha256(known.encode()).hexdigest()[:16]}")
+    except (OSError, RuntimeError):  # no Java, of which Spark tells; no home folder
+        return ""
+
+
 def _java(conf: SparkConf) -> Any:
-    """Start Java as Spark does, and pass on its stderr, except for Java's own warnings."""
+    """Start Java as Spark does, and pass on what it writes to our stderr, except for its own warnings."""
     # Spark gives every Java `--add-modules=jdk.incubator.vector`, and Java warns of that before it runs any code: no
     # option and no log setting silences the warning.
+    conf.set(_JAVA_OPTIONS, f"{conf.get(_JAVA_OPTIONS)} {_archive_options()}")
     ours, theirs = os.pipe()
     passing_on = threading.Thread(target=_pass_on, args=(ours,), name="spark-stderr", daemon=True)
     passing_on.start()
     try:
-        with os.fdopen(theirs, "wb") as stderr:
-            return launch_gateway(conf, popen_kwargs={"stderr": stderr})  # type: ignore[no-untyped-call]
+        with os.fdopen(theirs, "wb") as output:
+            popen = {"stdout": output, "stderr": output, "pass_fds": _CLASSES.inherited}
+            return launch_gateway(conf, popen_kwargs=popen)  # type: ignore[no-untyped-call]
     except Exception:
+        _CLASSES.release()
         passing_on.join(_LAST_WORDS_S)
         raise
 
 
-def _pass_on(java_stderr: int) -> None:
-    with os.fdopen(java_stderr, "rb") as lines, suppress(OSError):  # OSError: our stderr is closed
+def _pass_on(java_output: int) -> None:
+    with os.fdopen(java_output, "rb") as lines, suppress(OSError):  # OSError: our stderr is closed
         for line in lines:
-            if not line.startswith(_JAVA_WARNING):
+            if not _JAVA_WARNING.match(line):
                 os.write(_STDERR, line)
 
 

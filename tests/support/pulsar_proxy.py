@@ -17,9 +17,10 @@ from typing import NamedTuple
 
 from tests.support.certificates import Identity
 from tests.support.tokens import SECURED_SETTINGS, token_for
+from timewheel.core.user_cache import cache_folder
 from timewheel.testing import BrokerFailed, BrokerUnavailable, eventually
 from timewheel.testing.local_pulsar import LITTLE_COMPILING, Jvm, properties, write_logging
-from timewheel.testing.maven import broker_jars, cache_folder, find_java, locked
+from timewheel.testing.maven import broker_jars, find_java, locked
 from timewheel.testing.ports import LOOPBACK, free_ports
 from timewheel.testing.process import OwnedProcess, exit_words
 from timewheel.testing.settings import DEFAULT_VERSION

@@ -127,7 +127,7 @@ def _with_foresight(console: Console, result: Result) -> Result:
                 on_progress(progress.stage)
 
             on_progress("starting Spark")
-            with session(None, SPARK_MEMORY, when_stopped=STOPPED, small=True) as spark:
+            with session(None, SPARK_MEMORY, when_stopped=STOPPED) as spark:
                 from timewheel.demo.planner import foresee
 
                 found = foresee(spark, result, files.ledger, began_s=began_s, on_progress=progressed)

@@ -152,21 +152,21 @@ class PlannerOptions(HistoryOptions):
 
 @contextmanager
 def session(
-    cores: int | None, memory: str, *, when_stopped: str = "stopped: nothing was written", small: bool = False
+    cores: int | None, memory: str, *, when_stopped: str = "stopped: nothing was written"
 ) -> Iterator[SparkSession]:
     """Start a local Spark for the command, or reuse the Spark of this process.
 
-    With ``small`` the session suits a small history. Mistakes in the options that only the planner finds become usage
-    errors. On Ctrl-C and SIGTERM, ``when_stopped`` is printed on stderr, and the command ends with status 130.
+    Mistakes in the options that only the planner finds become usage errors. On Ctrl-C and SIGTERM, ``when_stopped`` is
+    printed on stderr, and the command ends with status 130.
     """
     need_extras("the planner", "planner", java=True)
 
     from pyspark.sql import SparkSession
 
-    from timewheel.spark_planner.session import local_session, small_settings
+    from timewheel.spark_planner.session import local_session
 
     ours = SparkSession.getActiveSession() is None
-    spark = local_session(cores=cores, memory=memory, settings=small_settings() if small else None)
+    spark = local_session(cores=cores, memory=memory)
     stopped = _stopped_by_signals() if ours else threading.Event()
     try:
         with refused_requests():

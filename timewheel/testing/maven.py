@@ -22,6 +22,7 @@ from itertools import takewhile
 from pathlib import Path
 
 from timewheel.core.escapes import shell_line
+from timewheel.core.user_cache import cache_folder
 from timewheel.testing.errors import BrokerUnavailable
 from timewheel.testing.settings import DEFAULT_VERSION, SUPPORTED_VERSIONS
 
@@ -110,12 +111,6 @@ class Java:
     path: str
     major: int
     version: str
-
-
-def cache_folder() -> Path:
-    """Return this project's folder in the user's cache: `$XDG_CACHE_HOME/timewheel`, else `~/.cache/timewheel`."""
-    configured = os.environ.get("XDG_CACHE_HOME")
-    return (Path(configured) if configured else Path.home() / ".cache") / "timewheel"
 
 
 def find_java() -> Java:
