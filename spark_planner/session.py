@@ -280,6 +280,7 @@ class ClassArchive:
                 if not (os.read(self._lock, 1) and _has_header(new)):
                     return f'"-XX:ArchiveClassesAtExit={new}"'
                 ready = new.replace(folder / f"{name}.{new.stat().st_size}.jsa")
+                os.ftruncate(self._lock, 0)  # an archive that is lost will be written again
             os.utime(ready)
             for other in folder.glob(f"{_ARCHIVE}*"):
                 if other.stat().st_mtime < time.time() - _UNUSED_S:
