@@ -20,7 +20,7 @@ import numpy as np
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - as all of Spark's world calls it
 
-from timewheel.core.broker_profile import BrokerProfile
+from timewheel.core.broker_profile import AckFormat, BrokerProfile
 from timewheel.core.plan import MAX_PARTITIONS, Native, Plan
 from timewheel.core.plurals import counted
 from timewheel.core.steps import far_ms, steps
@@ -31,6 +31,7 @@ from .choice.reasons import describe
 from .errors import EmptyHistory, NoSuchTopic, NoValidRows
 from .exact.replay import Asked, Replay, count, count_exactly, grid_for
 from .exact.sends import CachedSends, daily_gaps, extended, keep
+from .exact.unload import Redelivery
 from .extrapolation import Continued, continued_from
 from .history.columns import TOPIC
 from .history.keys import KeyShares
@@ -357,7 +358,13 @@ class Replays:
         cells, keys = self.traffic.cells, self.keys()
         evaluation = evaluate(plan, cells, profile, keys=keys)
         grown = evaluation if growth == 1 else evaluate(plan, cells, profile, growth=growth, keys=keys)
-        return Prediction(traffic=self.traffic, evaluation=evaluation, replay=self._full[plan], grown=grown)
+        return Prediction(
+            traffic=self.traffic,
+            evaluation=evaluation,
+            replay=self._full[plan],
+            grown=grown,
+            ack_format=profile.ack_format,
+        )
 
     def _asked(self, plan: Plan, *, limit: float | None = None) -> Asked:
         topic = self.traffic.topic
@@ -513,12 +520,19 @@ class Prediction:
     Args:
         replay: Exact replay, entry by entry.
         grown: The evaluation at the volume of interest.
+        ack_format: The broker's format.
     """
 
     traffic: Traffic
     evaluation: Evaluation
     replay: Replay
     grown: Evaluation
+    ack_format: AckFormat
+
+    @property
+    def redelivered(self) -> Redelivery:
+        """What an unload at the worst moment delivers again, counted."""
+        return self.replay.redelivered[self.ack_format]
 
     @property
     def peak_gaps_error(self) -> float:

@@ -15,7 +15,6 @@ import numpy as np
 
 from timewheel.core.broker_profile import AckFormat, BrokerProfile
 
-from ..pricing.simulation import full_ledger_entries, kept_ledgers
 from ..summary.cells import Integers
 from .ranges import GapCounts
 
@@ -27,7 +26,7 @@ class Ledgers:
     """Numbers the entries of a partition by ledger, fed in the order of positions."""
 
     def __init__(self, profile: BrokerProfile, entry_bytes: float) -> None:
-        self._full = full_ledger_entries(profile, entry_bytes)
+        self._full = profile.full_ledger_entries(entry_bytes)
         self._min_age_ms, self._max_age_ms = profile.ledger_min_age_ms, profile.ledger_max_age_ms
         self._ledger, self._entries, self._opened_ms = -1, 0, 0
 
@@ -172,7 +171,8 @@ class Unload:
         self._in_range[number] = is_acknowledged[-1]
 
     def _end_ledger(self) -> None:
-        is_kept = kept_ledgers(self._in_ledger, self._before, self._profile)
+        compared = self._profile.compared_entries(self._before, self._in_ledger)
+        is_kept = (compared <= self._profile.gap_limit_ranges) & (self._in_ledger > 0)
         self._kept += np.where(is_kept, self._in_ledger, 0)
         self._has_kept |= is_kept
         self._before += self._in_ledger

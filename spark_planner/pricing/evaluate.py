@@ -20,15 +20,7 @@ from timewheel.core.topology import Topology, topology
 
 from ..history.keys import EVEN, KeyShares
 from ..summary.cells import Cells, Floats
-from .simulation import (
-    Simulation,
-    full_ledger_entries,
-    grouped_entries,
-    into_one,
-    ledger_ends,
-    redelivered_entries,
-    simulation_of,
-)
+from .simulation import Simulation, grouped_entries, into_one, ledger_ends, redelivered_entries, simulation_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -303,7 +295,7 @@ def _held_storage(
 ) -> tuple[float, float]:
     """Return (entries, ledgers) on disk in holding topics at the peak: an entry stays as long as its ledger."""
     relay = simulation.relay
-    full = full_ledger_entries(profile, entry_bytes)
+    full = profile.full_ledger_entries(entry_bytes)
     entries, ledgers = np.zeros(len(relay.at_ms)), 0.0
     for entered, left, longest_ms in zip(relay.entered, relay.left, relay.longest_ms, strict=True):
         if not longest_ms:

@@ -28,7 +28,6 @@ both formats: tests/broker/test_planner_unload.py. The later rule is only read: 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -213,7 +212,6 @@ def _streams(
 
 
 MAX_LEDGERS = 100_000
-Numbers = Integers | Floats
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -260,8 +258,7 @@ def redelivered_entries(
         entries = np.r_[0.0, np.cumsum(cursor.entries)]
         ends = np.r_[ends_entries[ends_entries < entries[-1]], entries[-1]]
         acknowledged = np.diff(np.r_[0.0, np.interp(ends, entries, np.r_[0.0, np.cumsum(past)])])
-        own = acknowledged / partitions
-        cached = kept_ledgers(own, np.cumsum(own) - own, profile)
+        cached = kept_ledgers(acknowledged / partitions, profile)
         if cached.any():
             return float(acknowledged[~cached].sum())
     ranges = np.r_[0.0, np.cumsum(gaps)]
@@ -282,16 +279,12 @@ def _split_ranges(cursor: Cursor, ends_entries: Floats, partitions: int) -> Floa
     return added
 
 
-def kept_ledgers(acknowledged: Numbers, before: Numbers, profile: BrokerProfile) -> Flags:
-    """bitmap: return which ledgers' acknowledgements are persisted, by their own and those of all earlier ledgers."""
+def kept_ledgers(acknowledged_entries: Floats, profile: BrokerProfile) -> Flags:
+    """bitmap: return which ledgers' acknowledgements are persisted."""
+    before = np.cumsum(acknowledged_entries) - acknowledged_entries
     # A ledger without an acknowledged entry is not in the broker's list: it is not persisted and does not matter.
-    compared = before if profile.keeps_crossing_ledger else before + acknowledged
-    return (compared <= profile.gap_limit_ranges) & (acknowledged > 0)
-
-
-def full_ledger_entries(profile: BrokerProfile, entry_bytes: float) -> int:
-    """Return the entries with which a ledger is full, in number or in bytes."""
-    return max(min(profile.ledger_max_entries, math.ceil(profile.ledger_max_bytes / max(entry_bytes, 1.0))), 1)
+    compared = profile.compared_entries(before, acknowledged_entries)
+    return (compared <= profile.gap_limit_ranges) & (acknowledged_entries > 0)
 
 
 def ledger_ends(
@@ -303,7 +296,7 @@ def ledger_ends(
         return np.zeros(0)
     reached = np.r_[0.0, np.cumsum(entries)]
     times_ms = np.r_[arrived_ms[0] - 1.0, arrived_ms]
-    full = float(full_ledger_entries(profile, entry_bytes) * partitions)
+    full = float(profile.full_ledger_entries(entry_bytes) * partitions)
     ends: list[float] = []
     begin, opened_ms = 0.0, float(times_ms[0])
     while len(ends) < MAX_LEDGERS:

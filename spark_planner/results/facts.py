@@ -32,6 +32,7 @@ from ..choice.reasons import (
     stays,
 )
 from ..estimating import Estimated
+from ..exact.unload import Redelivery
 from ..extrapolation import LEAST_DAYS, MAX_TIMERS, Continued, Days, Trend, trend_of
 from ..fleet import Fleet, NativeFit, NativeGaps
 from ..history.sampled import sample_note
@@ -113,15 +114,16 @@ def describe_band(planned: Planned, gaps: float) -> str:
     return "" if interval is None else f"between {interval.low * gaps:,.0f} and {interval.high * gaps:,.0f}"
 
 
-def again_of(evaluation: Evaluation, gaps: Amount, prediction: Prediction | None = None) -> Amount:
+def again_of(evaluation: Evaluation, gaps: Amount, counted: Redelivery | None = None) -> Amount:
     """Return the handled messages that an unload at the worst moment delivers again; no other code reads that figure.
 
     Args:
         evaluation: The plan, at the planned volume.
         gaps: Its gaps.
-        prediction: Its replay; None: it was not replayed alone.
+        counted: The count by a full replay; None: the plan was not replayed in full at this volume.
     """
-    del prediction
+    if counted is not None:
+        return Amount(value=counted.entries, known=COUNTED)
     by_law, beyond = evaluation.redelivered.worst_entries, gaps.value - evaluation.gap_limit_ranges
     if evaluation.redelivered != evaluation.redelivered_as_ranges or gaps.is_least:
         return Amount(value=by_law)
@@ -131,7 +133,12 @@ def again_of(evaluation: Evaluation, gaps: Amount, prediction: Prediction | None
 
 def again(answer: Planned | Estimated, evaluation: Evaluation) -> Amount:
     """Return `again_of` a plan of an answer."""
-    return again_of(evaluation, gaps(answer, evaluation))
+    counted = None
+    if not isinstance(answer, Estimated) and answer.growth == 1:
+        predictions = {one.evaluation.plan: one for one in (answer.native, answer.recommended)}
+        found = predictions.get(evaluation.plan)
+        counted = None if found is None else found.redelivered
+    return again_of(evaluation, gaps(answer, evaluation), counted)
 
 
 def native_of(answer: Planned | Estimated) -> Assessed:
@@ -523,6 +530,8 @@ def prediction_facts(prediction: Prediction) -> dict[str, Any]:
             **{name: getattr(replay, name) for name in ("entries", "hop_count", "hop_count_max")},
             "peak_gaps": asdict(replay.peak_of_total),
             "peak_gaps_per_partition": asdict(replay.peak_per_partition),
+            "redelivered": {name: asdict(found) for name, found in replay.redelivered.items()},
+            "keyless_at_random": replay.at_random,
         },
         "peak_gaps_error": prediction.peak_gaps_error,
     }

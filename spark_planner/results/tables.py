@@ -95,7 +95,11 @@ def evaluations_table(
         prediction = None if replayed is None else replayed[name]
         figure = replayed_gaps(one, growth, prediction)
         broken = ["gap_fraction"] if figure.value > one.gap_limit_ranges else []
-        rows.append(_plan_row(name, one, figure, again_of(one, figure, prediction), broken))
+        rows.append(
+            _plan_row(
+                name, one, figure, again_of(one, figure, None if prediction is None else prediction.redelivered), broken
+            )
+        )
     return _table(f"Plans. {GAPS_AND_OTHERS}{at_volume(growth)}", _PLAN_COLUMNS, rows)
 
 

@@ -15,7 +15,7 @@ from tests.support.cursor import exact_gaps
 from tests.support.exact_play import native_peak
 from timewheel.core.broker_profile import BrokerProfile
 from timewheel.core.durations import DAY_MS
-from timewheel.core.plan import Calendar, Native, Plan, Tiered
+from timewheel.core.plan import Calendar, Native, Plan, Scheme, Tiered
 from timewheel.spark_planner.history.read import ColumnMapping, assessed, read_history
 from timewheel.spark_planner.job import plan_for, survey
 from timewheel.spark_planner.summary.statistic import statistic_of
@@ -54,7 +54,11 @@ def test_the_page_tells_what_the_reminders_need(spark: SparkSession) -> None:
     native = native_peak(sent_ms + delay_ms)
     history = survey(read_history(spark, str(make_reminders.PATH)))
     base = Plan(due_topic="persistent://public/default/reminders", subscriptions=("timers",), max_delay_ms=90 * DAY_MS)
-    schemes = [Native(), Calendar(interval_ms=20 * DAY_MS), Tiered(window_ms=20 * DAY_MS, tiers_ms=(20 * DAY_MS,))]
+    schemes: list[Scheme] = [
+        Native(),
+        Calendar(interval_ms=20 * DAY_MS),
+        Tiered(window_ms=20 * DAY_MS, tiers_ms=(20 * DAY_MS,)),
+    ]
     candidates = [replace(base, scheme=scheme) for scheme in schemes]
     planned = plan_for(history, "", base, BrokerProfile.named("4.0"), candidates=candidates)
     history.cached.forget()

@@ -244,7 +244,7 @@ class _Reader(HTMLParser):
 def _page(html: str) -> tuple[list[list[Row]], str]:
     reader = _Reader()
     reader.feed(html)
-    tables = [
+    tables: list[list[Row]] = [
         [dict(zip(["name", *rows[0][1:]], row, strict=True)) for row in rows[1:]] for rows in reader.tables if rows
     ]
     return tables, " ".join(" ".join(reader.words).split())

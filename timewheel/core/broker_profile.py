@@ -5,6 +5,7 @@ The module is pure, so that a profile can come from a name, a file or the runtim
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any, Literal
@@ -15,6 +16,7 @@ from timewheel.core.errors import ProfileError, did_you_mean
 AckFormat = Literal["ranges", "bitmap"]
 
 MIB_BYTES = 1024 * 1024
+
 
 DEFAULT_PROFILE = "4.0"
 """Used if no broker is named: the line with long-term support, whose limit on gaps is the lowest."""
@@ -115,6 +117,17 @@ class BrokerProfile:
             raise ProfileError("name", self.name, "a text that is not empty")
         if not isinstance(self.keeps_crossing_ledger, bool):
             raise ProfileError("keeps_crossing_ledger", self.keeps_crossing_ledger, "true or false")
+
+    def full_ledger_entries(self, entry_bytes: float) -> int:
+        """Return the entries with which a ledger is full, by number or by size."""
+        return max(min(self.ledger_max_entries, math.ceil(self.ledger_max_bytes / max(entry_bytes, 1.0))), 1)
+
+    def compared_entries(self, before: Any, own: Any) -> Any:
+        """bitmap: return the entries that the broker compares with `gap_limit_ranges` to decide whether a ledger's
+        acknowledgements are persisted, from the acknowledged entries of all ledgers before it and its own: numbers, or
+        arrays of numbers.
+        """
+        return before if self.keeps_crossing_ledger else before + own
 
     @classmethod
     def named(cls, name: str) -> BrokerProfile:
