@@ -283,7 +283,7 @@ def kept_ledgers(acknowledged_entries: Floats, profile: BrokerProfile) -> Flags:
     """bitmap: return which ledgers' acknowledgements are persisted."""
     before = np.cumsum(acknowledged_entries) - acknowledged_entries
     # A ledger without an acknowledged entry is not in the broker's list: it is not persisted and does not matter.
-    compared = profile.compared_entries(before, acknowledged_entries)
+    compared: Floats = profile.compared_entries(before, acknowledged_entries)
     return (compared <= profile.gap_limit_ranges) & (acknowledged_entries > 0)
 
 
