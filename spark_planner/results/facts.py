@@ -461,38 +461,18 @@ def planned_facts(planned: Planned, prices: Prices | None = None) -> dict[str, A
         planned: The result of the planner.
         prices: Prices for a month's cost; None: the cost is left out.
     """
-    choice, alone = planned.choice, planned.native_alone
+    choice, alone, shared = planned.choice, planned.native_alone, _answer_facts(planned)
     return {
         "history": history_facts(planned.history),
-        "topic": planned.topic,
-        "profile": asdict(planned.profile),
-        "constraints": asdict(planned.constraints),
-        "growth": planned.growth,
-        "keeps_limits": planned.keeps_limits,
+        **shared,
         "gap_room": planned.gap_room,
-        "is_short_of_room": planned.is_short_of_room,
-        "plan": dump_plan(planned.plan),
-        "consequence": consequence(planned),
         "verdict": verdict(planned),
-        "plan_in_words": in_words(planned.plan),
-        "reasons": list(choice.reasons),
-        "recommended": {
-            **assessed_facts(choice.recommended, planned),
-            "on_this_traffic": prediction_facts(planned.recommended),
-        },
-        "native": {
-            **assessed_facts(native_of(planned), planned),
-            "on_this_traffic": prediction_facts(planned.native),
-        },
+        "recommended": {**shared["recommended"], "on_this_traffic": prediction_facts(planned.recommended)},
+        "native": {**shared["native"], "on_this_traffic": prediction_facts(planned.native)},
         "native_alone": None if alone is None else {"peak_gaps": asdict(alone.peak_of_total)},
         "steady_state": extrapolation_facts(planned.traffic),
-        "keys": key_facts(planned),
         "copies": {"repeated_rows": planned.repeated},
-        "candidate_count": choice.considered,
-        "priced_count": len(choice.candidates),
-        "front": [alternative_facts(one) for one in front(planned)],
         "article_rules": {name: assessed_facts(one, planned) for name, one in choice.article},
-        "rooms": [asdict(room) for room in choice.rooms],
         "growth_seen": growth_facts(planned),
         "ties": [assessed_facts(Assessed.of(one, planned.constraints), planned) for one in choice.ties],
         "money_a_month": None
@@ -502,6 +482,29 @@ def planned_facts(planned: Planned, prices: Prices | None = None) -> dict[str, A
             "native": _bill(choice.native, prices),
             "recommended": _bill(choice.recommended.evaluation, prices),
         },
+    }
+
+
+def _answer_facts(answer: Planned | Estimated) -> dict[str, Any]:
+    choice = answer.choice
+    return {
+        "topic": answer.topic,
+        "profile": asdict(answer.profile),
+        "constraints": asdict(answer.constraints),
+        "growth": answer.growth,
+        "keeps_limits": answer.keeps_limits,
+        "is_short_of_room": answer.is_short_of_room,
+        "plan": dump_plan(answer.plan),
+        "consequence": consequence(answer),
+        "plan_in_words": in_words(answer.plan),
+        "reasons": list(choice.reasons),
+        "recommended": assessed_facts(choice.recommended, answer),
+        "native": assessed_facts(native_of(answer), answer),
+        "keys": key_facts(answer),
+        "candidate_count": choice.considered,
+        "priced_count": len(choice.candidates),
+        "front": [alternative_facts(one) for one in front(answer)],
+        "rooms": [asdict(room) for room in rooms_of(answer)],
     }
 
 
@@ -643,8 +646,8 @@ def in_words(plan: Plan) -> str:
             each, window = [_length(tier_ms) for tier_ms in reversed(tiers_ms)], _length(window_ms)
             topics = f"a topic of {each[0]}" if len(each) == 1 else f"topics of {listed(each)}"
             return (
-                f"Timers due in more than {window} wait in {topics}, where all stay equally long, {moved}. For the "
-                f"last {window} they wait in {topic}, under the broker's own delay.{who}"
+                f"Timers due in more than {window} wait in {topics}, once or more, where all stay equally long, "
+                f"{moved}. For the last {window} they wait in {topic}, under the broker's own delay.{who}"
             )
         case Wheel(rings=rings):
             slots = [f"{ring.slots} topics of {_length(ring.slot_ms)}" for ring in rings]
@@ -655,9 +658,16 @@ def in_words(plan: Plan) -> str:
 
 
 def next_steps(
-    plan: Plan, plan_file: str, reached_by: Sequence[str] = (), *, grow: bool = False
+    plan: Plan, plan_file: str, reached_by: Sequence[str] = (), partitions: int | None = None
 ) -> list[tuple[str, list[str]]]:
-    """Return what to do next with a plan's file: at most three pairs of a purpose and the words of a command."""
+    """Return what to do next with a plan's file: at most three pairs of a purpose and the words of a command.
+
+    Args:
+        plan: The plan.
+        plan_file: Its file.
+        reached_by: Options by which commands reach the cluster.
+        partitions: Partitions that the due topic has; None: unknown.
+    """
     if plan.intake:
         start = ["shadow", "start", plan_file]
         return [
@@ -665,11 +675,12 @@ def next_steps(
             ("Start the shadow", [*start, *reached_by]),
             ("Run its movers and relays", ["shadow", "run", plan_file, *reached_by]),
         ]
-    if stays(plan):
+    if isinstance(plan.scheme, Native) and plan.own_partitions == (partitions or 1):
         return [
             ("See the gaps of today", ["gaps", plan.due_topic, *reached_by]),
             ("Check brokers, topics and clients", ["doctor", plan_file, *reached_by]),
         ]
+    grow = partitions is not None and plan.own_partitions > partitions
     ensure = ["topics", "ensure", plan_file, *(["--grow"] if grow else [])]
     return [
         ("See which topics it needs", [*ensure, "--dry-run", *reached_by]),
@@ -863,7 +874,7 @@ def _native(found: Estimated) -> str:
 
 def estimated_facts(found: Estimated) -> dict[str, Any]:
     """Return the estimate as JSON, without the curves."""
-    choice, statistic = found.choice, found.survey.statistic
+    statistic = found.survey.statistic
     return {
         "survey": {
             "timers": statistic.timers,
@@ -873,22 +884,9 @@ def estimated_facts(found: Estimated) -> dict[str, Any]:
             "last_publish_ms": statistic.last_publish_ms,
             "quarantined": dict(statistic.quarantined),
         },
-        "topic": found.topic,
-        "profile": asdict(found.profile),
-        "constraints": asdict(found.constraints),
-        "growth": found.growth,
-        "keeps_limits": found.keeps_limits,
+        **_answer_facts(found),
+        "verdict": estimated_verdict(found),
         "is_certain": found.is_certain,
-        "is_short_of_room": found.is_short_of_room,
         "native_gaps": asdict(found.native),
-        "plan": dump_plan(found.plan),
-        "reasons": list(choice.reasons),
-        "recommended": assessed_facts(choice.recommended, found),
-        "native": assessed_facts(native_of(found), found),
         "steady_state": extrapolation_facts(found.continued),
-        "keys": key_facts(found),
-        "candidate_count": choice.considered,
-        "priced_count": len(choice.candidates),
-        "front": [alternative_facts(one) for one in front(found)],
-        "rooms": [asdict(room) for room in rooms_of(found)],
     }

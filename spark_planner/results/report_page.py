@@ -1,14 +1,12 @@
 """The report of a plan: a self-contained page with the plan, the reasons, charts and sliders; the page of a fleet.
 
 The sliders ask for the cheapest candidate at another volume, another limit or another price. A compact statistic of all
-candidates goes into the page, whose JavaScript computes `WhatIf.cheapest` of it (`_report/templates/what_if.js`). The
-functions here define that computation: they read only the statistic, and do the same arithmetic in the same order.
-Their formulas are those of `Constraints`, with gaps, waiting messages and entries in proportion to the volume.
+candidates goes into the page, whose JavaScript (`_report/templates/what_if.js`) computes the answer from it, by the
+formulas of `Constraints`, with gaps, waiting messages and entries in proportion to the volume.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from datetime import UTC, datetime
@@ -212,18 +210,6 @@ class Setting:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
-    """A candidate at a setting."""
-
-    option: int  # index of the candidate
-    partitions: int  # the fewest partitions that keep gaps and silence within their limits
-    gaps: float  # gaps in the fullest partition
-    topics: int  # partition topics in all
-    cost: float  # entries written a second, topics and relay at their prices
-    broken: int  # number of limits that it breaks all the same
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class WhatIf:
     """The statistic of all candidates, for the page."""
 
@@ -237,45 +223,6 @@ class WhatIf:
     relay_price: float  # entries written a second
     frame_bytes: int  # the largest persisted cursor
     max_partitions: int = MAX_PARTITIONS  # the most partitions of a plan
-
-    def at(self, number: int, setting: Setting) -> Found:
-        """Evaluate a candidate at a setting, with the partitions that it needs there."""
-        one, growth = self.options[number], setting.growth
-        allowed = setting.gap_fraction / self.gap_margin * self.limit_ranges
-        by_gaps = math.ceil(one.gaps * growth / allowed - SLACK)
-        silent = self.silence_seconds
-        by_silence = 1 if silent is None else math.ceil(one.silence * growth / silent - SLACK)
-        partitions = min(max(by_gaps, by_silence, 1), self.max_partitions)
-        gaps = max(one.gaps * growth / partitions, one.stuck * growth)
-        topics = one.dead_letters + one.topics * partitions
-        breaks = (
-            gaps > allowed * (1 + SLACK),
-            silent is not None and one.silence * growth / partitions > silent * (1 + SLACK),
-            self.partition_topics is not None and topics > self.partition_topics,
-            one.late_above is not None and growth > one.late_above,
-            one.full_above is not None and growth > one.full_above,
-            one.cursor_bytes * growth / partitions > self.frame_bytes,
-        )
-        return Found(
-            option=number,
-            partitions=partitions,
-            gaps=gaps * one.share,
-            topics=topics,
-            cost=one.written * growth + setting.topic_price * topics + self.relay_price * one.relay,
-            broken=one.broken + sum(breaks),
-        )
-
-    def cheapest(self, setting: Setting) -> Found:
-        """Return the cheapest candidate that breaks fewest limits; at no higher cost, the recommended plan."""
-        wanted = [
-            number
-            for number, one in enumerate(self.options)
-            if not setting.window_ms or one.window_ms == setting.window_ms
-        ]
-        every = [self.at(number, setting) for number in wanted]
-        best = min(every, key=lambda one: (one.broken, one.cost, self.options[one.option].gaps, one.option))
-        own = next((one for one in every if one.option == self.recommended), best)
-        return own if own.broken == best.broken and own.cost <= best.cost * SAME else best
 
     def as_json(self) -> dict[str, Any]:
         """Return the statistic in the format of the page: a row of numbers for each candidate."""
@@ -493,23 +440,13 @@ def report_page(
         prices: Prices for a month's cost; None: the cost is left out.
         steps: What to do next, as pairs of a purpose and the words of a command; None: see `next_steps`.
     """
-    return render_page(page_of(planned, plan_file=plan_file, prices=prices, steps=steps))
-
-
-def page_of(
-    planned: Planned,
-    *,
-    plan_file: str = "plan.toml",
-    prices: Prices | None = None,
-    steps: Sequence[tuple[str, Sequence[str]]] | None = None,
-) -> Page:
     growth, statistic = [said for said in (describe_growth(planned),) if said], planned.history.statistic
     notices = describe_traffic(planned.traffic)
     if left_out := sum(statistic.quarantined.values()):
         notices.append(
             f"{left_out:,} of {counted(statistic.rows, 'row')} of the history could not be used (see Quarantine)."
         )
-    return Page(
+    page = Page(
         title=f"timewheel plan: {planned.plan.due_topic}",
         verdict=consequence(planned),
         good=planned.keeps_limits,
@@ -545,6 +482,7 @@ def page_of(
         notes=[HOW_KNOWN],
         commands=[(f"The plan, {plan_file}:", dump_plan(planned.plan))],
     )
+    return render_page(page)
 
 
 def _costs(planned: Planned, prices: Prices | None) -> Section:

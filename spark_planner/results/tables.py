@@ -132,15 +132,15 @@ def front_table(planned: Planned | Estimated) -> Table:
     )
 
 
-def room_table(planned: Planned) -> Table:
-    trend = trend_in(planned)
+def room_table(answer: Planned | Estimated) -> Table:
+    trend = None if isinstance(answer, Estimated) else trend_in(answer)
     grows = trend is not None and trend.weekly_growth > 0
     rows, unit = [], "timers a day"
-    for room in rooms_of(planned):
-        unit, volume = volume_of(planned.choice.recommended.evaluation, room)
+    for room in rooms_of(answer):
+        unit, volume = volume_of(answer.choice.recommended.evaluation, room)
         row = [room.limit, f"{room.times:,.2f}", volume]
-        if trend is not None and grows:
-            row.append(reached_on(planned, room, trend) or "not within ten years")
+        if grows and trend is not None and not isinstance(answer, Estimated):
+            row.append(reached_on(answer, room, trend) or "not within ten years")
         rows.append(row)
     return Table(
         caption="Growth: when the recommended plan reaches each limit (estimated)",
@@ -358,10 +358,7 @@ def shadow_table(evaluation: Evaluation) -> Table | None:
 
 
 def estimated_tables(found: Estimated) -> list[Table]:
-    rooms = [(room.limit, f"{room.times:,.2f}", f"{room.timers_per_day:,.0f}") for room in rooms_of(found)]
-    growth = "Growth: when this plan reaches each limit (estimated)"
-    room_table = _table(growth, "limit | times the volume planned for | timers a day", rooms)
-    return [plans_table(found), front_table(found), room_table]
+    return [plans_table(found), front_table(found), room_table(found)]
 
 
 def fleet_table(fleet: Fleet, topics: Sequence[NativeGaps], caption: str) -> Table:

@@ -54,16 +54,13 @@ def test_the_page_tells_what_the_reminders_need(spark: SparkSession) -> None:
     native = native_peak(sent_ms + delay_ms)
     history = survey(read_history(spark, str(make_reminders.PATH)))
     base = Plan(due_topic="persistent://public/default/reminders", subscriptions=("timers",), max_delay_ms=90 * DAY_MS)
-    schemes: list[Scheme] = [
-        Native(),
-        Calendar(interval_ms=20 * DAY_MS),
-        Tiered(window_ms=20 * DAY_MS, tiers_ms=(20 * DAY_MS,)),
-    ]
+    tiered = Tiered(window_ms=20 * DAY_MS, tiers_ms=(20 * DAY_MS,))
+    schemes: tuple[Scheme, ...] = (Native(), Calendar(interval_ms=20 * DAY_MS), tiered)
     candidates = [replace(base, scheme=scheme) for scheme in schemes]
     planned = plan_for(history, "", base, BrokerProfile.named("4.0"), candidates=candidates)
     history.cached.forget()
     assert planned.keeps_limits
-    assert (planned.plan.scheme, planned.plan.partitions) == (schemes[-1], 1), "tiers are what a reader comes to see"
+    assert (planned.plan.scheme, planned.plan.partitions) == (tiered, 1), "tiers are what a reader comes to see"
     gaps = planned.recommended.replay.peak_per_partition.gap_count
     page = (ROOT / "docs" / "how-to" / "choose-a-plan.md").read_text(encoding="utf-8")
     said = (

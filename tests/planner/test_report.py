@@ -14,6 +14,7 @@ from playwright.sync_api import Browser
 from pyspark.sql import SparkSession
 
 from tests.support.browser import Shown, chromium, shown
+from tests.support.what_if import at, cheapest
 from tests.support.workloads import WORKLOADS
 from timewheel._report.choices import Choice, Choices, Named, choice_chart
 from timewheel._report.page import Page
@@ -269,7 +270,7 @@ def test_the_page_computes_what_python_does_at_every_stop(report: Shown, statist
         for _ in range(200)
     ]
     asked = "(settings) => settings.map((setting) => whatIf.cheapest(setting))"
-    expected = [asdict(statistic.cheapest(Setting(**setting))) for setting in settings]
+    expected = [asdict(cheapest(statistic, Setting(**setting))) for setting in settings]
     assert report.page.evaluate(asked, settings) == expected
     # Several plans win somewhere, and several numbers of partitions are needed: or this would say little.
     assert len({found["option"] for found in expected}) >= 3
@@ -281,9 +282,9 @@ def test_a_slider_that_is_moved_shows_another_answer(browser: Browser, path: Pat
     with shown(browser, path) as seen:
         slider = seen.page.get_by_label("Volume")
         slider.fill(str(len(growth.stops) - 1))
-        expected = statistic.cheapest(replace(statistic.start, growth=growth.stops[-1]))
+        expected = cheapest(statistic, replace(statistic.start, growth=growth.stops[-1]))
         assert expected.option != statistic.recommended
-        own = statistic.at(statistic.recommended, replace(statistic.start, growth=growth.stops[-1]))
+        own = at(statistic, statistic.recommended, replace(statistic.start, growth=growth.stops[-1]))
         text = seen.page.locator("#what-if .found").inner_text()
         assert text.startswith(f"Cheapest here: {statistic.options[expected.option].name} on ")
         assert f"on {own.partitions} partitions, would cost {100 * (own.cost / expected.cost - 1):.1f} % more." in text

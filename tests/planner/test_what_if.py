@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.support.what_if import at, cheapest
 from tests.support.workloads import WORKLOADS
 from timewheel.core.broker_profile import BrokerProfile
 from timewheel.core.durations import DAY_MS, HOUR_MS
@@ -78,10 +79,10 @@ def statistic(choice: Choice) -> WhatIf:
 
 
 def test_where_it_begins_it_is_the_choice(choice: Choice, statistic: WhatIf) -> None:
-    found, chosen = statistic.cheapest(statistic.start), choice.recommended
+    found, chosen = cheapest(statistic, statistic.start), choice.recommended
     assert found.option == statistic.recommended == choice.candidates.index(chosen)
     for number, one in enumerate(choice.candidates):
-        there = statistic.at(number, statistic.start)
+        there = at(statistic, number, statistic.start)
         assert there.partitions == one.evaluation.plan.partitions
         assert there.topics == one.evaluation.partition_topics
         assert there.gaps == pytest.approx(one.evaluation.peak_gaps_per_partition)
@@ -99,7 +100,7 @@ def test_elsewhere_it_is_what_the_planner_prices(
     setting = Setting(growth=growth, gap_fraction=gap_fraction, window_ms=0, topic_price=topic_price)
     priced = [assess(plan, cells, PROFILE, limits, growth) for plan in PLANS]
     for number, one in enumerate(priced):
-        there = statistic.at(number, setting)
+        there = at(statistic, number, setting)
         # The law's gaps are in proportion to the volume, but for what chance pairs: one partition may be more or less.
         assert there.partitions == pytest.approx(one.evaluation.plan.partitions, abs=1, rel=0.02)
         assert there.gaps * there.partitions == pytest.approx(one.evaluation.peak_gaps_per_topic, rel=0.02, abs=2)
@@ -107,14 +108,14 @@ def test_elsewhere_it_is_what_the_planner_prices(
         dearer = there.cost / one.cost_writes_per_second
         assert 0.75 < dearer < 1.5
     best = min(priced, key=lambda one: (len(one.broken), one.cost_writes_per_second))
-    found = statistic.cheapest(setting)
+    found = cheapest(statistic, setting)
     assert priced[found.option].cost_writes_per_second <= 1.1 * best.cost_writes_per_second
     assert len(priced[found.option].broken) == len(best.broken)
 
 
 def test_a_window_that_is_asked_for_leaves_only_its_plans(statistic: WhatIf) -> None:
     for hours in (1, 3, 6, 12):
-        found = statistic.cheapest(replace(statistic.start, window_ms=hours * HOUR_MS))
+        found = cheapest(statistic, replace(statistic.start, window_ms=hours * HOUR_MS))
         assert PLANS[found.option].scheme.window_ms == hours * HOUR_MS  # type: ignore[union-attr] # all of these are tiered
 
 
@@ -122,9 +123,9 @@ def test_the_recommended_plan_stays_where_nothing_is_cheaper(statistic: WhatIf) 
     twin = statistic.options[statistic.recommended]
     first = replace(twin, name="its twin", gaps=twin.gaps * 0.99)
     doubled = replace(statistic, options=(first, *statistic.options), recommended=statistic.recommended + 1)
-    assert doubled.cheapest(doubled.start).option == doubled.recommended
+    assert cheapest(doubled, doubled.start).option == doubled.recommended
     cheaper = replace(doubled, options=(replace(first, written=twin.written * 0.5), *statistic.options))
-    assert cheaper.cheapest(cheaper.start).option == 0
+    assert cheapest(cheaper, cheaper.start).option == 0
 
 
 @pytest.mark.parametrize(
@@ -149,22 +150,22 @@ def test_a_count_takes_the_place_of_the_estimate(
     fits = min((partitions for partitions, count in counts.items() if count <= 800), default=None)
     if fits is not None:
         option = replace(NOTHING, gaps=gaps, stuck=stuck, share=share)
-        there = replace(EMPTY, options=(option,)).at(0, EMPTY.start)
+        there = at(replace(EMPTY, options=(option,)), 0, EMPTY.start)
         assert there.partitions == fits
         assert growth != 1 or there.gaps == pytest.approx(counts[fits])
 
 
 def test_a_hot_key_breaks_the_limit_whatever_its_partitions() -> None:
     stuck = replace(EMPTY, options=(replace(NOTHING, gaps=1_760.0, stuck=880.0),))
-    found = stuck.at(0, stuck.start)
+    found = at(stuck, 0, stuck.start)
     assert (found.gaps, found.broken) == (880.0, 1)
-    smaller = stuck.at(0, replace(stuck.start, growth=0.5))
+    smaller = at(stuck, 0, replace(stuck.start, growth=0.5))
     assert (smaller.gaps, smaller.broken) == (440.0, 0)
 
 
 def test_a_relay_is_late_and_a_disk_full_above_their_volume() -> None:
     limited = replace(EMPTY, options=(replace(NOTHING, late_above=2.0, full_above=3.0, relay=1),))
-    broken = [limited.at(0, replace(limited.start, growth=growth)).broken for growth in (1.0, 2.0, 2.5, 3.5)]
+    broken = [at(limited, 0, replace(limited.start, growth=growth)).broken for growth in (1.0, 2.0, 2.5, 3.5)]
     assert broken == [0, 0, 1, 2]
 
 

@@ -16,11 +16,13 @@ CANDIDATE, ON_FRONT = "a candidate", "no other beats it in both"
 NAMED_COLORS = (look.LINES[0], look.LINES[2], look.LINES[3], look.LINES[4])
 NAMED_SHAPES = ("cross", "triangle-up", "square", "triangle-down", "triangle-left")
 """Points differ in shape as well as in colour."""
+TWO_DASHES = "M-1,-0.15H-0.2V0.15H-1ZM0.2,-0.15H1V0.15H0.2Z"  # of the limit, in the legend
 CANDIDATE_SIZE, FRONT_SIZE, NAMED_SIZE, BEST_SIZE = 35, 55, 130, 260  # areas, in square pixels
 CANDIDATE_OPACITY = 0.45  # many dots overlap
 LEGEND_COLUMNS = "width < 560 ? 1 : width < 900 ? 3 : 4"
 DIMMED = 0.07
 AT_THE_EDGE = 0.04  # share of a power of ten: a dot closer to the axis would be cut in half
+BELOW, NEAR = 14, 1.6  # pixels from a dot to the middle of its name; ratio to the limit at which a name moves away
 HINT = (
     "Point at a dot for its plan. Click a name for its dots alone, with Shift one more. Turn the wheel with Ctrl to "
     "zoom, drag to move; a double click shows all again."
@@ -130,7 +132,7 @@ def _dots(choices: Choices) -> look.Drawn:
     best = [one.name for one in named if one.stands_out]
     kinds = [*best, *usual, ON_FRONT, CANDIDATE, choices.limit_name]
     colors = [*(look.GOOD for _ in best), *_cycled(NAMED_COLORS, len(usual)), look.ACCENT, look.SOFT, look.ALARM]
-    shapes = [*("diamond" for _ in best), *_cycled(NAMED_SHAPES, len(usual)), "circle", "circle", "stroke"]
+    shapes = [*("diamond" for _ in best), *_cycled(NAMED_SHAPES, len(usual)), "circle", "circle", TWO_DASHES]
     shown = alt.selection_point(name="shown", fields=["kind"], bind="legend")
     legend = alt.Legend(columns=alt.ExprRef(LEGEND_COLUMNS), symbolOpacity=1)
     x, y = _axes(choices)
@@ -163,8 +165,14 @@ def _best(choices: Choices) -> look.Drawn:
     # The name is on the side that has room for it.
     late = any(log10(max(one.choice.at[0], LEAST_X)) > (low + high) / 2 for one in best)
     align, dx = ("right", -12) if late else ("left", 12)
+    # Beside its dot a name would lie on the limit's line, if the dot is near it.
+    near = [one.choice.at[1] for one in best if choices.limit / NEAR < one.choice.at[1] < choices.limit * NEAR]
+    above = any(y > choices.limit and y * NEAR < _top(choices) for y in near)
+    dy = (-BELOW if above else BELOW) if near else 0
     base = look.chart_of("best").encode(x="x:Q", y="y:Q")
-    return look.Drawn(look.name_layers(base, color=look.INK, align=align, dx=dx, fontWeight="bold"), {"best": rows})
+    return look.Drawn(
+        look.name_layers(base, color=look.INK, align=align, dx=dx, dy=dy, fontWeight="bold"), {"best": rows}
+    )
 
 
 def _cycled(values: Sequence[str], count: int) -> list[str]:

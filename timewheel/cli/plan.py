@@ -84,8 +84,7 @@ def write_planned(
         report.write_text(page, encoding="utf-8")
         show_line(console, f"report  {report}")
     if out is None and report is None:
-        name, purpose, words = steps[0]
-        _show_line(console, "nothing written: ", words)
+        _show_line(console, "nothing written: ", typed_again(context, out=DEFAULT_FILE, report="report.html"))
     elif out is not None:
         for name, purpose, words in steps:
             if name == "shadow":
@@ -125,11 +124,10 @@ def steps_of(
     from timewheel.spark_planner.results.facts import next_steps
 
     is_there = note is not None and note.topic == plan.due_topic
-    partitions = max(note.partitions, 1) if note is not None and is_there else 1
+    partitions = max(note.partitions, 1) if note is not None and is_there else None
+    stays = isinstance(plan.scheme, Native) and plan.own_partitions == partitions
     reached = [*(note.reached_by if note else ()), *reached_by]
-    if not plan.intake and note is not None and is_there and note.native and note.shadow is None:
-        if isinstance(plan.scheme, Native) and plan.own_partitions == partitions:
-            return []
+    if not (stays or plan.intake) and note is not None and is_there and note.native and note.shadow is None:
         assert note.native_until_ms is not None, "some wait"
         until = dt.datetime.fromtimestamp(note.native_until_ms / 1_000, dt.UTC)
         held = ("about " if note.scale > 1 else "") + counted(note.native, "timer")
@@ -144,8 +142,7 @@ def steps_of(
             ("shadow", first, ["shadow", "start", note.topic, "-o", SHADOW_FILE, "--dry-run", *reached]),
             ("new", "Or plan for a new topic", typed_again(context, due_topic=note.topic + NEW_TOPIC, **files)),
         ]
-    grow = is_there and plan.own_partitions > partitions
-    steps = next_steps(plan, str(file or DEFAULT_FILE), reached, grow=grow)
+    steps = next_steps(plan, str(file or DEFAULT_FILE), reached, partitions)
     if file is None:
         write = typed_again(context, out=DEFAULT_FILE, report=str(report or "report.html"))
         steps = [("Write the plan", write), *steps[:2]]

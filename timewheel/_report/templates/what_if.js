@@ -1,6 +1,6 @@
 "use strict";
-// Finds the cheapest candidate for the sliders' values. The arithmetic has the same order as `WhatIf` of
-// timewheel.spark_planner.results.report_page, which is its definition: a test compares the two.
+// Finds the cheapest candidate for the sliders' values. The arithmetic has the same order as tests/support/what_if.py:
+// a test compares the two.
 (() => {
   const place = document.getElementById("what-if");
   if (!place) return;
