@@ -26,7 +26,7 @@ class HistoryUnreadable(PlannerError, OSError):
     remedy: str
 
 
-@says("no column {column!r} in the history, which has {existing:some}: name the right one with the option {option}")
+@says("no column {column!r} in the history, which has {existing:some}: name the right one with --{option}")
 class MissingColumn(PlannerError, LookupError):
     """A column of the mapping is not in the history."""
 
@@ -37,7 +37,7 @@ class MissingColumn(PlannerError, LookupError):
     """The history's columns."""
 
 
-@says("option {option}: {reason}")
+@says("--{option}: {reason}")
 class BadColumnMapping(PlannerError, ValueError):
     """The mapping of columns contradicts itself, or a column's type does not fit its declared meaning."""
 
@@ -48,6 +48,19 @@ class BadColumnMapping(PlannerError, ValueError):
 @says("the history has no row: give one with at least the timers of one typical day")
 class EmptyHistory(PlannerError, ValueError):
     """The history has no rows."""
+
+
+def remedy_of(quarantined: Mapping[str, int]) -> str:
+    """Return what to do about rows in quarantine, by their most frequent reason."""
+    reason = max(quarantined, key=lambda name: quarantined[name], default="")
+    return next((remedy for end, remedy in _REMEDIES.items() if reason.endswith(end)), _REMEDY)
+
+
+_REMEDY = "check --publish, --due and --delay, which name the columns, --time-unit and --delay-unit"
+_REMEDIES = {
+    "_not_a_time": "write times with their dates, such as 2026-01-05T09:30:00Z, or as numbers",
+    "_not_a_number": "write delays as numbers, and name their unit with --delay-unit",
+}
 
 
 class NoValidRows(PlannerError, ValueError):
@@ -67,7 +80,7 @@ class NoValidRows(PlannerError, ValueError):
         example = next((text for texts in samples.values() for text in texts), "")
         super().__init__(
             f"none of the history's {counted(rows, 'row')} can be used ({counts}); such a row is {example}: "
-            "check the options that name the columns and their units"
+            f"{remedy_of(quarantined)}"
         )
 
 
@@ -88,7 +101,7 @@ class WrongTimeUnit(PlannerError, ValueError):
         self.absurd_rows = absurd_rows
         super().__init__(
             f"{absurd_rows} of the history's {counted(rows, 'row')} {'has' if absurd_rows == 1 else 'have'} an "
-            f"absurd time, such as {example}, which would be sound in another unit: give the option {option} {unit}"
+            f"absurd time, such as {example}, which would be sound in another unit: give --{option} {unit}"
         )
 
 
@@ -113,12 +126,12 @@ class UnitUnknown(PlannerError, ValueError):
         read = "; ".join(f"{unit}: {', '.join(texts)}" for unit, texts in readings.items())
         super().__init__(
             f"column {column!r} begins with {shown or 'nothing'}, and its unit is unknown; read as {read}. "
-            f"Give the option {option}, or end the column's name with its unit, as {column}_ms"
+            f"Give it with --{option}, or end the column's name with its unit, as {column}_ms"
         )
 
 
 @says(
-    "the history names more than {limit} topics ({some:some}): name the one to plan for with the option topic, which "
+    "the history names more than {limit} topics ({some:some}): name the one to plan for with --topic, which "
     "leaves the others unread"
 )
 class TooManyTopics(PlannerError, ValueError):
@@ -137,7 +150,7 @@ class SeveralTopics(PlannerError, LookupError):
 
     def __init__(self, topics: Sequence[str]) -> None:
         self.topics = tuple(topics)
-        super().__init__(f"the history has {len(topics)} topics: name one with the option topic, of {some(topics)}")
+        super().__init__(f"the history has {len(topics)} topics: name one with --topic, of {some(topics)}")
 
 
 class NoSuchTopic(PlannerError, LookupError):

@@ -35,7 +35,7 @@ from .exact.unload import Redelivery
 from .extrapolation import Continued, continued_from
 from .history.columns import TOPIC
 from .history.keys import KeyShares
-from .history.read import ColumnMapping, assessed, sound_rows
+from .history.read import ColumnMapping, assessed, fields_of, sound_rows
 from .pricing.evaluate import Evaluation, evaluate
 from .pricing.simulation import NATIVE
 from .session import ProgressCallback, no_report, told
@@ -127,7 +127,7 @@ def survey(
         if topic is None or not others:
             raise
         raise NoSuchTopic(topic, sorted(row[0] for row in others)) from None
-    has_ids = wanted.resolved(raw.columns)["timer_id"] is not None
+    has_ids = wanted.resolved(list(fields_of(raw.schema)))["timer_id"] is not None
     return History(source=source, rows=rows, statistic=statistic, has_ids=has_ids)
 
 

@@ -19,20 +19,30 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import partial
-from pathlib import PurePath
+from functools import partial, reduce
 from typing import Literal, get_args
 
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F  # noqa: N812 - as all of Spark's world calls it
-from pyspark.sql.types import DataType, DayTimeIntervalType, NumericType, StringType, TimestampNTZType, TimestampType
+from pyspark.sql.types import (
+    BinaryType,
+    DataType,
+    DayTimeIntervalType,
+    NumericType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampNTZType,
+    TimestampType,
+)
 
 from timewheel.core.durations import MAX_DURATION_MS, rounded_up
 
-from ..errors import BadColumnMapping, HistoryUnreadable, MissingColumn, UnitUnknown, WrongTimeUnit
+from ..errors import BadColumnMapping, EmptyHistory, HistoryUnreadable, MissingColumn, UnitUnknown, WrongTimeUnit
 from . import columns
+from .files import FORMATS, Written, format_of_name, groups_of, path_of
 
 UNITS_PER_MS: dict[str, float] = {
     "ns": 1e6,
@@ -119,6 +129,8 @@ _USUAL: dict[Option, str] = {
     "timer-id": "timer_id",
 }
 """Default names of the columns."""
+_OPTIONS: dict[Option, str] = {"topic": "topic-column"}
+"""Options of the command line that have another name than the field: its ``--topic`` selects one of the topics."""
 _TIMES: tuple[Option, ...] = ("publish", "due", "delay")
 """Columns of times may end with another unit, or without a unit: ``publish_s``, ``delay_minutes``, ``delay``."""
 
@@ -170,7 +182,7 @@ class ColumnMapping:
         """Return the column of each field in a history, None where it has none; the publish time is always there.
 
         Args:
-            existing: The history's columns.
+            existing: The history's columns and the paths of its fields, see `fields_of`.
 
         Raises:
             MissingColumn: A named column, or the publish time, is missing.
@@ -179,7 +191,7 @@ class ColumnMapping:
         named: dict[Option, str | None] = {option: getattr(self, _field(option)) for option in _USUAL}
         for option, column in named.items():
             if column is not None and column not in existing:
-                raise MissingColumn(column, option, tuple(existing))
+                raise MissingColumn(column, _OPTIONS.get(option, option), tuple(existing))
         for option in _USUAL:
             if named[option] is None:
                 named[option] = _usual(option, existing)
@@ -192,7 +204,7 @@ class ColumnMapping:
         elif named["due"] is None and named["delay"] is None:
             names = ", ".join(map(repr, existing))
             raise BadColumnMapping(
-                "due", f"name the column of the due time, or of the delay with delay, out of {names}"
+                "due", f"name the column of the due time, or of the delay with --delay, out of {names}"
             )
         return {_field(option): column for option, column in named.items()}
 
@@ -204,15 +216,38 @@ def _field(option: Option) -> str:
 def _usual(option: Option, existing: Sequence[str]) -> str | None:
     if _USUAL[option] in existing:
         return _USUAL[option]
-    found = [name for name in existing if option in _TIMES and stem_of(name) == option]
+    plain = _plain(_USUAL[option])  # SIZE_BYTES, sizeBytes, size-bytes
+    found = [name for name in existing if _plain(name) == plain or (option in _TIMES and stem_of(name) == option)]
     if len(found) > 1:
-        raise BadColumnMapping(option, f"{' and '.join(map(repr, found))} could both be meant: name one of them")
+        both = " and ".join(map(repr, found))
+        raise BadColumnMapping(_OPTIONS.get(option, option), f"{both} could both be meant: name one of them")
     return found[0] if found else None
+
+
+def _plain(name: str) -> str:
+    return re.sub(r"[ _-]", "", name).lower()
+
+
+def fields_of(schema: StructType) -> dict[str, tuple[Column, DataType]]:
+    """Return the columns of a history by their names, and the fields of structs by their paths, as ``payload.due_at``.
+
+    A column whose name has dots counts before a field with that path.
+    """
+    found = {field.name: (_column(field.name), field.dataType) for field in schema}
+    waiting = [(field.name, *found[field.name]) for field in schema]
+    for path, column, kind in waiting:
+        if isinstance(kind, StructType):
+            for field in kind:
+                within = f"{path}.{field.name}", column.getField(field.name), field.dataType
+                found.setdefault(within[0], within[1:])
+                waiting.append(within)
+    return found
 
 
 MAX_SIZE_BYTES = 1 << 30  # far above the largest message of a broker, chunked or not
 MAX_TOPIC_BYTES = 1_024
 """A longer value is not a topic name but a wrong column; and the limit bounds the rows that go to Python."""
+COPY = "later_copy"  # the only reason against a row whose timer is in the answer
 REASONS: dict[str, str] = {
     "publish_missing": "no publish time",
     "publish_not_a_time": "a publish time that is no time",
@@ -227,7 +262,7 @@ REASONS: dict[str, str] = {
     "due_delay_conflict": "a due time that is not the publish time and the delay",
     "topic_missing": "no topic, in a history that names topics",
     "topic_absurd": "a topic of more than 1,024 bytes",
-    "later_copy": "a later copy of a timer that is used, by its timer id",
+    COPY: "a later copy of a timer that is used, by its timer id",
 }
 """Reasons against a row, in the order of the checks; a row gets the first reason that applies."""
 REMARKS: dict[str, str] = {
@@ -248,8 +283,12 @@ def assessed(mapping: ColumnMapping) -> Callable[[DataFrame], DataFrame]:
     """Assess every row of a history: ``history.transform(assessed(mapping))`` has `columns.ASSESSED_SCHEMA`."""
 
     def transform(history: DataFrame) -> DataFrame:
-        found = mapping.resolved(history.columns)
-        return _assessed(history, found, mapping, _units_of(history, found, mapping))
+        fields = fields_of(history.schema)
+        found = mapping.resolved(list(fields))
+        named = [(option, *fields[column]) for option, column in found.items() if column is not None]
+        # Names of our own, since a history may have columns with our names.
+        raw = history.select(*(_value(column, kind).alias(_raw(option)) for option, column, kind in named))
+        return _assessed(raw, found, mapping, _units_of(raw, found, mapping))
 
     return transform
 
@@ -302,51 +341,53 @@ class _Units:
         return max(1 / UNITS_PER_MS[unit] for unit in (self.publish, self.due, self.delay or "ms"))
 
 
-def _units_of(history: DataFrame, found: Mapping[str, str | None], mapping: ColumnMapping) -> _Units:
-    def time_unit(column: str | None) -> str:
+def _units_of(raw: DataFrame, found: Mapping[str, str | None], mapping: ColumnMapping) -> _Units:
+    def time_unit(option: str) -> str:
+        column = found[option]
         if column is None or mapping.time_unit == "timestamp":
             return "ms"
         if mapping.time_unit != "auto":
             return mapping.time_unit
-        return unit_of_name(column) or unit_of_times(column, "time-unit", _first_numbers(history, column))
+        return unit_of_name(column) or unit_of_times(column, "time-unit", _first_numbers(raw, option))
 
     def delay_unit(column: str | None) -> str | None:
-        if column is None or isinstance(history.schema[column].dataType, DayTimeIntervalType):
+        if column is None or isinstance(raw.schema[_raw("delay")].dataType, DayTimeIntervalType):
             return "ms"
         if mapping.delay_unit != "auto":
             return mapping.delay_unit
         unit = unit_of_name(column)
         if unit is None and found["due"] is None:
-            values = _first_numbers(history, column)[:_SHOWN]
+            values = _first_numbers(raw, "delay")[:_SHOWN]
+            if not values and raw.isEmpty():
+                raise EmptyHistory
             readings = {name: [_delay_text(value, name) for value in values] for name in UNITS_PER_MS}
             raise UnitUnknown(column, "delay-unit", values, readings)
         return unit
 
-    return _Units(publish=time_unit(found["publish"]), due=time_unit(found["due"]), delay=delay_unit(found["delay"]))
+    return _Units(publish=time_unit("publish"), due=time_unit("due"), delay=delay_unit(found["delay"]))
 
 
-def _first_numbers(history: DataFrame, column: str) -> list[float]:
+def _first_numbers(raw: DataFrame, option: str) -> list[float]:
     """Collect the numbers of a column's first rows; empty if the column has another type."""
-    kind = history.schema[column].dataType
+    kind = raw.schema[_raw(option)].dataType
     if not isinstance(kind, NumericType | StringType):
         return []
-    number = _number_of(_column(column), kind, column).alias("number")
+    number = _number_of(F.col(_raw(option)), kind, option).alias("number")
     # The limit comes first: in a column without numbers, Spark would search to the end.
-    found = [row["number"] for row in history.select(number).limit(_FIRST_ROWS).collect()]
+    found = [row["number"] for row in raw.select(number).limit(_FIRST_ROWS).collect()]
     return [value for value in found if value is not None and not math.isnan(value)]
 
 
-def _assessed(history: DataFrame, found: Mapping[str, str | None], mapping: ColumnMapping, units: _Units) -> DataFrame:
-    named = {
-        option: column
+def _assessed(raw: DataFrame, found: Mapping[str, str | None], mapping: ColumnMapping, units: _Units) -> DataFrame:
+    named = [
+        option
         for option, column in found.items()
         if column is not None and (option != "delay" or units.delay is not None)
-    }
-    kinds = {option: history.schema[column].dataType for option, column in named.items()}
+    ]
+    kinds = {option: raw.schema[_raw(option)].dataType for option in named}
 
-    # Three steps, so that each number and each reason is computed once; names of our own, since a history may have
-    # columns with our names. An expression typed as null is not computed at all.
-    raw = history.select(*(_column(column).alias(_raw(option)) for option, column in named.items()))
+    # Three steps, so that each number and each reason is computed once. An expression typed as null is not computed at
+    # all.
     times = {
         option: _time_ms(F.col(_raw(option)), kinds[option], unit, mapping.time_unit, option)
         for option, unit in (("publish", units.publish), ("due", units.due))
@@ -399,13 +440,13 @@ def _without_copies(judged: DataFrame, *, by_topic: bool) -> DataFrame:
     sound = F.col(columns.REASON).isNull()
     # A row without an id is a timer by itself, and is not grouped with all other rows without an id.
     alone = F.concat(F.lit("row "), F.monotonically_increasing_id())
-    timer = F.when(sound & F.col(_raw("timer_id")).isNotNull(), F.concat(F.lit("id "), _raw("timer_id")))
+    timer = F.when(sound, F.concat(F.lit("id "), F.col(_raw("timer_id")).cast("string")))
     numbered = judged.withColumn(_TIMER, F.coalesce(timer, alone))
     first = Window.partitionBy(_TIMER, *([_raw("topic")] if by_topic else [])).orderBy(
         columns.PUBLISH_MS, _SPAN_MS, columns.SIZE_BYTES
     )
     copy = sound & (F.row_number().over(first) > 1)
-    return numbered.withColumn(columns.REASON, F.when(copy, F.lit("later_copy")).otherwise(F.col(columns.REASON)))
+    return numbered.withColumn(columns.REASON, F.when(copy, F.lit(COPY)).otherwise(F.col(columns.REASON)))
 
 
 def _objections(options: set[str], units: _Units) -> list[tuple[str, Column]]:
@@ -451,8 +492,25 @@ def _remarks(options: set[str]) -> list[tuple[str, Column]]:
     ]
 
 
+NO_VALUES = ("", r"\N", "NULL", "null", "None", "NaN", "nan")
+"""Texts by which programs write that there is no value."""
+_HAS_DATE = r"^\s*\+?\d{4}-\d\d?-\d"
+"""Spark also reads ``09:30`` and ``now`` as times, of the day on which it reads them."""
+
+
 def _column(name: str) -> Column:
     return F.col("`" + name.replace("`", "``") + "`")
+
+
+def _value(column: Column, kind: DataType) -> Column:
+    """Return a column's values, with text that stands for no value as null, and bytes as text: as Base64, as Pulsar
+    writes the bytes of a key, if they are no UTF-8.
+    """
+    if isinstance(kind, BinaryType):
+        column = F.when(F.is_valid_utf8(column.cast("string")), column.cast("string")).otherwise(F.base64(column))
+    if isinstance(kind, StringType | BinaryType):
+        return F.when(~F.trim(column).isin(*NO_VALUES), column)
+    return column
 
 
 def _raw(option: str) -> str:
@@ -487,7 +545,7 @@ def _time_ms(column: Column, kind: DataType, unit: str, given: str, option: str)
             return F.timestamp_diff("MILLISECOND", epoch, column).cast("double")
         return F.unix_millis(column).cast("double")
     if isinstance(kind, StringType):
-        text_ms = F.unix_millis(F.try_to_timestamp(column)).cast("double")
+        text_ms = F.unix_millis(F.try_to_timestamp(F.when(column.rlike(_HAS_DATE), column))).cast("double")
         if given == "timestamp":
             return text_ms
         number_ms = _number_of(column, kind, option) / F.lit(UNITS_PER_MS[unit])
@@ -512,12 +570,10 @@ def _delay_ms(column: Column, kind: DataType, unit: str, given: str) -> Column:
 
 SPARK_ERRORS = (PySparkException, Py4JJavaError)
 """Some of Java's errors have a Python type, others arrive as `Py4JJavaError`."""
-_FORMATS = {".parquet": "parquet", ".csv": "csv", ".json": "json", ".jsonl": "json", ".ndjson": "json", ".orc": "orc"}
-_COMPRESSIONS = {".gz", ".bz2", ".zst", ".snappy", ".lz4"}
 _BROKEN_LINE = "_corrupt_record"  # the column that Spark adds if a line is not a JSON object
 _REASON_CHARS = 300
 _CONDITION = re.compile(r"\[([A-Z][A-Z_0-9]+)(\.[A-Z_0-9]+)?\]")
-_REMEDY = "check that it is whole, and name its format with the option format"
+_REMEDY = "check that it is whole, and name its format with --format"
 _NANOS = "TIMESTAMP(NANOS"
 _NANOS_REMEDY = (
     "its times are in nanoseconds, as pandas writes them: set spark.sql.legacy.parquet.nanosAsLong to true in the "
@@ -526,35 +582,49 @@ _NANOS_REMEDY = (
 _REMEDIES = {
     "PATH_NOT_FOUND": "check the path; a path in an object store needs its scheme, such as s3a://",
     "TABLE_OR_VIEW_NOT_FOUND": "check the table's name and catalogue",
-    "UNABLE_TO_INFER_SCHEMA": "there is no file of that format in it; name another with the option format",
-    "DATA_SOURCE_NOT_FOUND": "name a format that this Spark has, or add its package to the session",
+    "UNABLE_TO_INFER_SCHEMA": "there is no file of that format in it; name another with --format",
+    **dict.fromkeys(
+        ("DATA_SOURCE_NOT_FOUND", "AVRO_DATA_SOURCE_NOT_ENABLED"),
+        "name a format that this Spark has, or add its package to the session",
+    ),
+    "UNSUPPORTED_TIME_TYPE": "a time of day is no time: write the column as a timestamp, with its date",
 }
+_UNMERGED = "[CANNOT_MERGE_SCHEMAS]"
 
 
-def read_history(spark: SparkSession, source: str, *, file_format: str = "auto") -> DataFrame:
+def read_history(
+    spark: SparkSession,
+    source: str,
+    *,
+    file_format: str = "auto",
+    separator: str | None = None,
+    encoding: str | None = None,
+) -> DataFrame:
     """Read the rows of a history without changes.
 
     Args:
         spark: Any session.
         source: A path or glob as Spark takes it, or a table's name.
         file_format: ``parquet``, ``csv`` (with a header line), ``json`` (an object per line), ``orc``, ``table``, or
-            any other format of the session's; ``auto``: by the name's ending; a name without an ending is a table if
-            the table exists, else a folder of Parquet.
+            any other format of the session's; ``auto``: by a name's ending, else by a file's first bytes; a name
+            without an ending is a table if the table exists.
+        separator: Between the columns of CSV; None: by each file's header, comma, semicolon, tab or ``|``.
+        encoding: Of CSV; None: by each file's first bytes, UTF-8, UTF-16, UTF-32, or else Latin-1.
 
     Raises:
+        EmptyHistory: All its files are empty.
         HistoryUnreadable: The source does not exist, or has another format.
     """
     try:
-        kind = _format_of(spark, source) if file_format == "auto" else file_format
-        if kind == "table":
+        if file_format == "table" or (file_format == "auto" and _is_table(spark, source)):
             return spark.table(source)
-        if kind == "csv":
-            return spark.read.csv(
-                source, header=True, inferSchema=False, ignoreLeadingWhiteSpace=True, ignoreTrailingWhiteSpace=True
-            )
-        if kind == "json":
-            return _json(spark, source)
-        return spark.read.format(kind).load(source)
+        kind = None if file_format == "auto" else file_format
+        if kind not in {None, *FORMATS.values()}:
+            return spark.read.format(str(kind)).load(source)
+        groups = groups_of(spark, source, kind, separator, encoding)
+        return _together(
+            [frame for written, paths in groups.items() for frame in _frames(spark, source, written, paths)]
+        )
     except SPARK_ERRORS as error:
         raise unreadable(source, error) from None  # Java's stack has no further information for a reader
 
@@ -569,21 +639,63 @@ def unreadable(source: str, error: Exception) -> HistoryUnreadable:
     return HistoryUnreadable(source, reason[:_REASON_CHARS], remedy)
 
 
-def _format_of(spark: SparkSession, source: str) -> str:
-    endings = [ending.lower() for ending in PurePath(source).suffixes]
-    if endings and endings[-1] in _COMPRESSIONS:
-        endings.pop()
-    if endings and endings[-1] in _FORMATS:
-        return _FORMATS[endings[-1]]
-    is_name = source.replace(".", "").replace("_", "").isalnum()
-    return "table" if is_name and spark.catalog.tableExists(source) else "parquet"
+def _is_table(spark: SparkSession, source: str) -> bool:
+    is_name = source.replace(".", "").replace("_", "").isalnum() and format_of_name(source) is None
+    return is_name and spark.catalog.tableExists(source)
 
 
-def _json(spark: SparkSession, source: str) -> DataFrame:
+def _frames(spark: SparkSession, source: str, written: Written, paths: list[str]) -> list[DataFrame]:
+    """Read files that are written alike: as one frame, or one for each schema if these cannot be merged."""
+    reader = spark.read.format(written.format).options(**dict(written.options))
+    if written.format == "json":
+        return [_json(spark, source, written, paths)]
+    if written.format == "csv":
+        return [reader.load(paths)]
+    reader = reader.option("mergeSchema", "true")  # of Parquet and ORC
+    try:
+        return [reader.load(paths)]
+    except SPARK_ERRORS as error:
+        if _UNMERGED not in str(error):
+            raise
+    by_schema: dict[str, list[str]] = {}
+    for file in spark.read.options(**dict(written.options)).text(paths).inputFiles():
+        by_schema.setdefault(reader.load(path_of(file)).schema.json(), []).append(path_of(file))
+    return [reader.load(same) for same in by_schema.values()]
+
+
+def _together(frames: Sequence[DataFrame]) -> DataFrame:
+    """Return the rows of all frames, by the names of their columns; columns of several types become text."""
+    kinds: dict[str, list[DataType]] = {}
+    for field in (field for frame in frames for field in frame.schema):
+        kinds.setdefault(field.name.lower(), []).append(field.dataType)
+    mixed = {
+        name
+        for name, types in kinds.items()
+        if any(kind != types[0] for kind in types) and not all(isinstance(kind, NumericType) for kind in types)
+    }
+    as_text = (
+        frame.select(
+            *(_as_text(field) if field.name.lower() in mixed else _column(field.name) for field in frame.schema)
+        )
+        for frame in frames
+    )
+    return reduce(partial(DataFrame.unionByName, allowMissingColumns=True), as_text)
+
+
+def _as_text(field: StructField) -> Column:
+    """Return a column as text that `assessed` reads as it reads the column itself."""
+    column = _column(field.name)
+    if isinstance(field.dataType, TimestampType):
+        return F.date_format(column, "yyyy-MM-dd'T'HH:mm:ss.SSSXXX").alias(field.name)
+    if isinstance(field.dataType, TimestampNTZType):
+        return F.concat(column.cast("string"), F.lit("Z")).alias(field.name)
+    return column.cast("string").alias(field.name)
+
+
+def _json(spark: SparkSession, source: str, written: Written, paths: list[str]) -> DataFrame:
     # Every value as text. A broken line is a row without values, which the quarantine counts.
-    found = spark.read.json(source, primitivesAsString=True)
+    reader = spark.read.options(**dict(written.options))
+    found = reader.json(paths, primitivesAsString=True)
     if found.columns in ([], [_BROKEN_LINE]):
-        if not found.columns and spark.read.text(source).isEmpty():
-            return found
         raise HistoryUnreadable(source, "no line of it is a JSON object", "write one object per line")
-    return spark.read.schema(found.drop(_BROKEN_LINE).schema).json(source)
+    return reader.schema(found.drop(_BROKEN_LINE).schema).json(paths)

@@ -119,7 +119,7 @@ def test_delays_without_a_unit_are_refused_with_every_reading(
         "h": "300d",
         "d": "over ten years",
     }
-    assert "option delay-unit" in str(caught.value)
+    assert "--delay-unit" in str(caught.value)
 
 
 @pytest.mark.parametrize("unit", TIME_UNITS)
@@ -180,7 +180,7 @@ def of_many_topics(spark: SparkSession) -> DataFrame:
 
 
 def test_the_one_topic_that_is_asked_for_is_read_out_of_any_number(of_many_topics: DataFrame) -> None:
-    with pytest.raises(TooManyTopics, match="option topic"):
+    with pytest.raises(TooManyTopics, match="--topic"):
         survey(of_many_topics)
     history = survey(of_many_topics, topic="topic-7")
     assert history.topic() == "topic-7"

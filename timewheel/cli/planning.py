@@ -27,10 +27,10 @@ from timewheel.core.plan import a_subscription
 from timewheel.core.plurals import counted
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
     from rich.console import Console
 
-    from timewheel.spark_planner import History, Progress, ProgressCallback, Statistic, Survey
+    from timewheel.spark_planner import ColumnMapping, History, Progress, ProgressCallback, Statistic, Survey
     from timewheel.spark_planner.extrapolation import Continued
     from timewheel.spark_planner.history.sampled import SampleNote
 
@@ -102,8 +102,14 @@ class HistoryOptions:
         "auto"
     )
     file_format: Annotated[
-        str, Option("--format", help="parquet, csv, json, orc, table; auto: by the file's ending.")
+        str, Option("--format", help="parquet, csv, json, orc, table; auto: by the file's ending or first bytes.")
     ] = "auto"
+    separator: Annotated[
+        str | None, Option(help="Between the columns of CSV.", show_default="by its header: , ; tab |")
+    ] = None
+    encoding: Annotated[
+        str | None, Option(help="Encoding of CSV, such as latin-1.", show_default="by its first bytes")
+    ] = None
     cores: Cores = None
     memory: Memory = "2g"
 
@@ -111,18 +117,24 @@ class HistoryOptions:
         """Start Spark; see `session`."""
         return session(self.cores, self.memory)
 
+    def read(self, spark: SparkSession, source: str) -> tuple[DataFrame, ColumnMapping]:
+        """Return the rows of a history, and the meaning of its columns."""
+        from timewheel.spark_planner import ColumnMapping, read_history
+
+        names = ("publish", "due", "delay", "size", "key", "timer_id", "time_unit", "delay_unit")
+        mapping = ColumnMapping(topic=self.topic_column, **{name: getattr(self, name) for name in names})
+        written = {name: getattr(self, name) for name in ("file_format", "separator", "encoding")}
+        return read_history(spark, source, **written), mapping
+
     def survey(
         self, spark: SparkSession, source: str, on_progress: ProgressCallback, *, all_topics: bool = False
     ) -> History:
         """Read a history, by all its topics or by the topic of the options."""
-        from timewheel.spark_planner import ColumnMapping, read_history, survey
+        from timewheel.spark_planner import survey
         from timewheel.spark_planner.fleet import FLEET_CELLS, FLEET_TOPICS
 
-        names = ("publish", "due", "delay", "size", "key", "timer_id", "time_unit", "delay_unit")
-        mapping = ColumnMapping(topic=self.topic_column, **{name: getattr(self, name) for name in names})
-        raw = read_history(spark, source, file_format=self.file_format)
-        limits = {"cell_limit": FLEET_CELLS, "topic_limit": FLEET_TOPICS} if all_topics else {}
-        return survey(raw, mapping, topic=self.topic, source=source, on_progress=on_progress, **limits)
+        limits: dict[str, Any] = {"cell_limit": FLEET_CELLS, "topic_limit": FLEET_TOPICS} if all_topics else {}
+        return survey(*self.read(spark, source), topic=self.topic, source=source, on_progress=on_progress, **limits)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
