@@ -698,7 +698,7 @@ def verdict(planned: Planned) -> str:
 
     If no plan keeps the gap limit, the verdict names the cause and the remedies.
     """
-    said = _recommendation(planned) + _hindrance(planned)
+    said = planned.history.statistic.too_few + _recommendation(planned) + _hindrance(planned)
     return said + _room(planned, planned.counted_gaps) if planned.keeps_limits else said
 
 
@@ -797,7 +797,7 @@ def fleet_verdict(fleet: Fleet) -> str:
     if fleet.unfit:
         topic, reason = next(iter(fleet.unfit.items()))
         said += f". No plan can name {counted(len(fleet.unfit), 'topic')}, such as {topic!r} ({reason})"
-    return said + "."
+    return f"{fleet.history.statistic.too_few}{said}."
 
 
 def fleet_again(one: NativeGaps) -> Amount:
@@ -835,7 +835,7 @@ def fleet_facts(fleet: Fleet, files: Mapping[str, str], prices: Prices | None = 
 
 def estimated_verdict(found: Estimated) -> str:
     """State the recommendation, its certainty, and the remedies if it has little room."""
-    said = _estimated_recommendation(found)
+    said = found.survey.statistic.too_few + _estimated_recommendation(found)
     return said + _room(found, gaps(found, found.choice.recommended.evaluation).value) if found.keeps_limits else said
 
 

@@ -449,7 +449,7 @@ def report_page(
     page = Page(
         title=f"timewheel plan: {planned.plan.due_topic}",
         verdict=consequence(planned),
-        good=planned.keeps_limits,
+        good=planned.keeps_limits and not statistic.too_few,
         answer=[verdict(planned), in_words(planned.plan)],
         steps=[
             (purpose, timewheel_command(*words))
@@ -593,7 +593,7 @@ def fleet_page(fleet: Fleet, pages: Mapping[str, str]) -> str:
     page = Page(
         title=f"timewheel plan: {counted(len(fleet.topics), 'topic')}",
         verdict=fleet_verdict(fleet),
-        good=fleet.keeps_limits,
+        good=fleet.keeps_limits and not fleet.history.statistic.too_few,
         headlines=facts,
         notices=[f"No plan yet, since more topics matter than were to be planned for: {', '.join(fleet.waiting)}."]
         if fleet.waiting

@@ -29,13 +29,25 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - as all of Spark's world calls it
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from ..errors import EmptyHistory, NoSuchTopic, NoValidRows, SeveralTopics, StatisticUnreadable, TooManyTopics
+from ..errors import (
+    EmptyHistory,
+    NoSuchTopic,
+    NoValidRows,
+    SeveralTopics,
+    StatisticUnreadable,
+    TooManyTopics,
+    remedy_of,
+)
 from ..history import columns
 from ..history.columns import rows_by_topic
-from ..history.read import REMARKS, SPARK_ERRORS, refuse_wrong_unit, unreadable
+from ..history.read import COPY, REMARKS, SPARK_ERRORS, refuse_wrong_unit, unreadable
 from .cells import CELL_LIMIT, LEVELS, Cells, Integers, bounded_together
 
 FORMAT = 2
+LEAST_USED = 0.95
+"""Least share of the rows that an answer may be made from: gaps grow about as timers do, and a plan keeps a fifth of
+the limit free by default.
+"""
 _NOTE = b"timewheel.statistic"
 CELLS_ARROW = to_arrow_schema(columns.CELLS_SCHEMA)
 PARTS_ARROW = to_arrow_schema(columns.PARTS_SCHEMA)
@@ -80,6 +92,18 @@ class Statistic:
     def rows(self) -> int:
         """All rows of the history: timers and quarantined."""
         return self.timers + sum(self.quarantined.values())
+
+    @property
+    def too_few(self) -> str:
+        """The beginning of every verdict on fewer rows than `LEAST_USED`; empty: enough were used."""
+        lost = {reason: count for reason, count in self.quarantined.items() if reason != COPY}
+        count, rows = sum(lost.values()), self.timers + sum(lost.values())
+        if count <= (1 - LEAST_USED) * rows:
+            return ""
+        return (
+            f"NOT DECIDED, since {count:,} of {rows:,} rows ({100 * count / rows:.2g}%) were not used, and at most "
+            f"{1 - LEAST_USED:.0%} may be left out: {remedy_of(lost)}. By the others: "
+        )
 
     @property
     def first_publish_ms(self) -> int:

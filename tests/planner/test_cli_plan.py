@@ -208,12 +208,36 @@ def test_the_quarantine_is_never_silent(run: Any, folder: Path, faulty: Path) ->
     assert "1 delay_not_a_number" in result.stderr
 
 
+def test_an_answer_by_few_of_the_rows_is_none(run: Any, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(choose, "candidate_plans", some_candidates)
+    start_ms = 1_760_000_000_000
+    rows = [
+        f"{start_ms + number},{start_ms + number + 60_000 if number % 100 < 39 else 'soon'}" for number in range(1_000)
+    ]
+    path, plan, page = folder / "few.csv", folder / "few.toml", folder / "few.html"
+    path.write_text("\n".join(["publish_ms,due_ms", *rows]) + "\n")
+    planned = run("plan", path, "-o", plan, "--report", page)
+    said = "NOT DECIDED, since 610 of 1,000 rows (61%) were not used, and at most 5% may be left out: write times with"
+    assert planned.exit_code == 1, planned.output
+    assert said in " ".join(planned.output.split())
+    assert said in page.read_text(encoding="utf-8")
+    predicted = run("predict", plan, path)
+    assert (predicted.exit_code, said in " ".join(predicted.output.split())) == (1, True)
+    assert run("survey", path, "-o", folder / "few").exit_code == 0
+    stored = run("plan", "--from", folder / "few")
+    assert (stored.exit_code, said in " ".join(stored.output.split())) == (1, True)
+    path.write_text(
+        "\n".join(["publish_ms,due_ms", *(row.replace("soon", str(start_ms + 90_000)) for row in rows)]) + "\n"
+    )
+    assert run("plan", path, "-o", plan).exit_code == 0  # by the remedy
+
+
 def test_of_several_topics_one_is_asked_for(run: Any, folder: Path, faulty: Path) -> None:
     (folder / "native.toml").write_text(NATIVE)
     options = (*COLUMNS, "--topic-column", "queue")
     result = run("predict", folder / "native.toml", faulty, *options)
     assert result.exit_code == 2
-    assert "name one with the option topic" in " ".join(result.output.replace("│", " ").split())
+    assert "name one with --topic" in " ".join(result.output.replace("│", " ").split())
     result = run("predict", folder / "native.toml", faulty, *options, "--topic", "a", "--json")
     (plan,) = json.loads(result.stdout)["plans"].values()
     assert plan["counted"]["entries"] == 200

@@ -8,6 +8,7 @@ from functools import reduce
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as all of Spark's world calls it
@@ -32,7 +33,8 @@ from timewheel.spark_planner.history.read import (
     read_history,
     sound_rows,
 )
-from timewheel.spark_planner.summary.statistic import statistic_of
+from timewheel.spark_planner.summary.cells import Cells
+from timewheel.spark_planner.summary.statistic import Statistic, statistic_of
 
 T0_MS = 1_767_571_200_000
 ROWS = [(T0_MS + 7 * i, T0_MS + 7 * i + 3_600_000 * (i % 3), 100 + i, f"k{i % 2}", "t") for i in range(6)]
@@ -138,7 +140,7 @@ def test_columns_called_like_ours_do_no_harm(spark: SparkSession) -> None:
 
 # ------------------------------------------------------------------------------------------------------ what is refused
 def test_a_missing_column_names_those_that_exist_and_the_option(usual: DataFrame) -> None:
-    with pytest.raises(MissingColumn, match=r"'sent_at'.*'publish_ms', 'due_ms'.*option publish") as caught:
+    with pytest.raises(MissingColumn, match=r"'sent_at'.*'publish_ms', 'due_ms'.*--publish") as caught:
         usual.transform(assessed(ColumnMapping(publish="sent_at")))
     assert (caught.value.column, caught.value.option) == ("sent_at", "publish")
     assert caught.value.existing == columns.HISTORY_COLUMNS
@@ -170,7 +172,7 @@ def test_types_that_cannot_be_meant_are_refused(
 
 
 def test_a_unit_that_there_is_not_is_refused() -> None:
-    with pytest.raises(BadColumnMapping, match="time-unit: no unit 'fortnight': one of auto, ms"):
+    with pytest.raises(BadColumnMapping, match="--time-unit: no unit 'fortnight': one of auto, ms"):
         ColumnMapping(time_unit="fortnight")  # type: ignore[arg-type]
 
 
@@ -201,7 +203,7 @@ NAN, INF = float("nan"), float("inf")
 
 WITH_DUE: list[tuple[str | None, tuple[Any, ...]]] = [
     (None, (str(T0_MS), str(T0_MS), "10", "t")),
-    (None, (str(T0_MS), str(T0_MS + TEN_YEARS_MS), None, "")),  # no size is a size that is not known
+    (None, (str(T0_MS), str(T0_MS + TEN_YEARS_MS), None, "t")),  # no size is a size that is not known
     (None, ("2026-01-05T00:00:00Z", "2026-01-05 01:00:00", "0", "t")),
     ("publish_missing", (None, str(T0_MS), "10", "t")),
     ("publish_missing", (None, None, "-1", None)),  # the first reason is the row's
@@ -211,11 +213,13 @@ WITH_DUE: list[tuple[str | None, tuple[Any, ...]]] = [
     ("publish_absurd", ("-1", str(T0_MS), "10", "t")),
     ("publish_absurd", ("99999999999999999999", str(T0_MS), "10", "t")),  # past 64 bits
     ("due_missing", (str(T0_MS), None, "10", "t")),
-    ("due_not_a_time", (str(T0_MS), "", "10", "t")),
+    *(("due_missing", (str(T0_MS), none, "10", "t")) for none in ("", " ", r"\N", "NULL", "None", "NaN")),
+    # Spark reads these as times of the day on which it reads them.
+    *(("due_not_a_time", (str(T0_MS), text, "10", "t")) for text in ("09:30", "T09:30:00Z", "now", "today", "2026-01")),
     ("due_before_publish", (str(T0_MS), str(T0_MS - 1), "10", "t")),
     ("delay_absurd", (str(T0_MS), str(T0_MS + TEN_YEARS_MS + 1), "10", "t")),
     ("delay_absurd", (str(T0_MS), "99999999999999999999", "10", "t")),
-    ("topic_missing", (str(T0_MS), str(T0_MS), "10", None)),
+    *(("topic_missing", (str(T0_MS), str(T0_MS), "10", none)) for none in (None, "", r"\N")),
     (None, (str(T0_MS), str(T0_MS), "10", "t" * MAX_TOPIC_BYTES)),
     ("topic_absurd", (str(T0_MS), str(T0_MS), "10", "t" * (MAX_TOPIC_BYTES + 1))),
 ]
@@ -281,6 +285,10 @@ WITH_COPIES: list[tuple[str | None, tuple[Any, ...]]] = [
     # Without an id each row is a timer, also beside one whose id looks like a row's.
     (None, (T0_MS, T0_MS + 90_000, None)),
     (None, (T0_MS, T0_MS + 90_000, None)),
+    (None, (T0_MS, T0_MS + 90_000, "")),
+    (None, (T0_MS, T0_MS + 90_000, "")),
+    (None, (T0_MS, T0_MS + 90_000, r"\N")),
+    (None, (T0_MS, T0_MS + 90_000, r"\N")),
     (None, (T0_MS, T0_MS + 90_000, "0")),
     (None, (T0_MS, T0_MS + 90_000, "row 0")),
     ("later_copy", (T0_MS + 1, T0_MS + 90_000, "0")),
@@ -324,12 +332,12 @@ def test_a_timer_without_a_sound_size_is_a_timer_and_its_size_is_unknown(spark: 
         assessed(ColumnMapping())
     )
     found = frame.collect()
-    remarks = ["size_not_a_number", "size_negative", "size_absurd", None, None, "size_not_a_number", None, None]
+    remarks = ["size_not_a_number", "size_negative", "size_absurd", None, None, None, None, None]
     assert [row[columns.REMARK] for row in found] == remarks
     assert [row[columns.SIZE_BYTES] for row in found[:-1]] == [0, 0, 0, MAX_SIZE_BYTES, 0, 0, 7]
     statistic = statistic_of(frame)
     assert (statistic.rows, statistic.timers, statistic.quarantined) == (8, 7, {"publish_missing": 1})
-    assert statistic.remarked == {"size_not_a_number": 2, "size_absurd": 1, "size_negative": 1}
+    assert statistic.remarked == {"size_not_a_number": 1, "size_absurd": 1, "size_negative": 1}
     assert set(statistic.remarked) == set(REMARKS)
     assert json.loads(statistic.samples["size_negative"][0])["size"] == "-1"
 
@@ -378,7 +386,7 @@ def test_times_in_another_unit_name_the_option_to_give(
 ) -> None:
     rows = [(int((T0_MS + i) * factor), int((T0_MS + i + 60_000) * factor)) for i in range(20)] + [(None, 1)]
     raw = spark.createDataFrame(rows, "publish_ms bigint, due_ms bigint")
-    with pytest.raises(WrongTimeUnit, match=f"20 of the history's 21 rows.*option time-unit {unit}") as caught:
+    with pytest.raises(WrongTimeUnit, match=f"20 of the history's 21 rows.*--time-unit {unit}") as caught:
         statistic_of(raw.transform(assessed(ColumnMapping(time_unit=given))))
     assert (caught.value.option, caught.value.unit, caught.value.absurd_rows) == ("time-unit", unit, 20)
     right = statistic_of(raw.transform(assessed(ColumnMapping(time_unit=unit))))  # type: ignore[arg-type]
@@ -389,7 +397,7 @@ def test_delays_in_another_unit_name_the_option_to_give(spark: SparkSession) -> 
     raw = spark.createDataFrame(
         [(T0_MS, 86_400_000_000_000 + i) for i in range(20)], "publish_ms bigint, delay_ms bigint"
     )
-    with pytest.raises(WrongTimeUnit, match="option delay-unit us"):  # a day in nanoseconds; in us it is 2.7 years
+    with pytest.raises(WrongTimeUnit, match="--delay-unit us"):  # a day in nanoseconds; in us it is 2.7 years
         statistic_of(raw.transform(assessed(ColumnMapping())))
 
 
@@ -397,3 +405,20 @@ def test_some_absurd_rows_are_rows_and_not_the_unit(spark: SparkSession) -> None
     rows = [(T0_MS, T0_MS)] * 3 + [(T0_MS // 1_000, T0_MS // 1_000)] * 7
     raw = spark.createDataFrame(rows, "publish_ms bigint, due_ms bigint")
     assert statistic_of(raw.transform(assessed(ColumnMapping()))).quarantined == {"publish_absurd": 7}
+
+
+@pytest.mark.parametrize(
+    ("quarantined", "said"),
+    [
+        ({}, ""),
+        ({"due_missing": 50}, ""),
+        ({"due_missing": 51}, "51 of 1,001 rows (5.1%)"),
+        ({"due_missing": 50, "due_not_a_time": 1}, "51 of 1,001 rows (5.1%)"),
+        ({"later_copy": 9_000}, ""),  # the timer is in the answer
+        ({"later_copy": 9_000, "due_not_a_time": 950}, "write times with their dates"),
+    ],
+)
+def test_a_twentieth_of_the_rows_may_be_left_out(quarantined: dict[str, int], said: str) -> None:
+    cells = Cells.of_timers(np.full(950, T0_MS), np.full(950, T0_MS + 1))
+    found = Statistic(cells={"": cells}, quarantined=quarantined).too_few
+    assert (said in found) if said else found == ""

@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from timewheel.core.broker_profile import BrokerProfile
-    from timewheel.spark_planner import Constraints, Fleet, Planned, Prediction, Prices
+    from timewheel.spark_planner import Constraints, Fleet, Planned, Prediction, Prices, Statistic
     from timewheel.spark_planner.estimating import Estimated
     from timewheel.spark_planner.history.sampled import SampleNote
 
@@ -101,13 +101,15 @@ def show_with_room(context: typer.Context, console: Console) -> None:
     _show_line(console, "room", typed_again(context, growth=f"{TWICE:g}"))
 
 
-def style_of(planned: Planned | Estimated) -> str:
-    color = "red" if not planned.keeps_limits else "yellow" if planned.is_short_of_room else "green"
+def style_of(planned: Planned | Estimated, statistic: Statistic) -> str:
+    color = (
+        "red" if not planned.keeps_limits or statistic.too_few else "yellow" if planned.is_short_of_room else "green"
+    )
     return f"bold {color}"
 
 
-def status_of(planned: Planned | Estimated) -> int:
-    if not planned.keeps_limits:
+def status_of(planned: Planned | Estimated, statistic: Statistic) -> int:
+    if not planned.keeps_limits or statistic.too_few:
         return FAILED
     return ATTENTION if planned.is_short_of_room else 0
 
@@ -205,7 +207,8 @@ def answer_fleet(
 
     assert folder is not None  # need_folder
     show_lost(console, fleet.history.statistic)
-    say(console, fleet_verdict(fleet), style="bold green" if fleet.keeps_limits else "bold red")
+    is_good = fleet.keeps_limits and not fleet.history.statistic.too_few
+    say(console, fleet_verdict(fleet), style="bold green" if is_good else "bold red")
     shown = fleet.topics[:MAX_SHOWN]
     is_cut = len(fleet.topics) > len(shown)
     caption = f"The {len(shown)} topics nearest to their limit" if is_cut else "All topics"
@@ -229,7 +232,7 @@ def answer_fleet(
     say(console, f"report  {folder / INDEX}")
     if as_json:
         print(json.dumps(fleet_facts(fleet, files, prices), indent=1))
-    raise typer.Exit(0 if fleet.keeps_limits else FAILED)
+    raise typer.Exit(0 if is_good else FAILED)
 
 
 DEFAULT_NAMESPACE = "persistent://public/default/"
@@ -377,7 +380,7 @@ def plan(
     write_planned(context, cluster.words, console, planned, out, report, prices, note)
     if as_json:
         print(json.dumps(planned_facts(planned, prices), indent=1))
-    raise typer.Exit(status_of(planned))
+    raise typer.Exit(status_of(planned, seen.statistic))
 
 
 def _base(due_topic: str | None, subscriptions: list[str] | None, topic: str, source: str, tick_ms: int) -> Plan:
@@ -419,7 +422,7 @@ def show_planned(console: Console, planned: Planned, assumed: str, prices: Price
 
     statistic = planned.history.statistic
     for said in (consequence(planned), verdict(planned), in_words(planned.plan)):
-        say(console, said, style=style_of(planned))
+        say(console, said, style=style_of(planned, statistic))
     for one in headlines(planned, prices):
         said = f"{one.name}: {one.value} {one.unit} ({one.known}); {'; '.join(one.lines)}."
         say(console, said, style="bold", indent=2)
@@ -482,8 +485,8 @@ def plan_from(
             as_is=asked.as_is,
         )
     if found.is_certain:
-        say(console, consequence(found), style=style_of(found))
-    say(console, estimated_verdict(found), style=style_of(found))
+        say(console, consequence(found), style=style_of(found, survey.statistic))
+    say(console, estimated_verdict(found), style=style_of(found, survey.statistic))
     show_reading(console, survey.statistic, wanted, found.continued)
     if keys := describe_keys(found):
         say(console, keys)
@@ -499,7 +502,7 @@ def plan_from(
         show_with_room(context, console)
     if as_json:
         print(json.dumps(estimated_facts(found), indent=1))
-    raise typer.Exit(status_of(found))
+    raise typer.Exit(status_of(found, survey.statistic))
 
 
 def compare(
@@ -551,6 +554,14 @@ def _compare(
     _print(console, found, growth)
     if as_json:
         print(json.dumps(_facts(found, growth), indent=1))
+    end_on_enough(console, seen.statistic)
+
+
+def end_on_enough(console: Console, statistic: Statistic) -> None:
+    """End the command with an error if too few rows of the history were used."""
+    if statistic.too_few:
+        say(console, f"{statistic.too_few}all figures above.", style="bold red")
+        raise typer.Exit(FAILED)
 
 
 def _print(console: Console, found: Mapping[str, Prediction], growth: float) -> None:
@@ -633,3 +644,4 @@ def predict_from(asked: PlannerOptions, plans: Mapping[str, Plan], profile: Brok
             "plans": {name: evaluation_facts(one) for name, one in found.items()},
         }
         print(json.dumps(facts, indent=1))
+    end_on_enough(console, survey.statistic)
