@@ -63,8 +63,8 @@ def rows_by_topic(topics: pa.ChunkedArray) -> tuple[list[str], Iterator[NDArray[
 
 
 def _rows(codes: NDArray[np.int64], names: int) -> Iterator[NDArray[np.int64] | slice]:
-    if names == 1:
-        yield slice(None)
+    if names <= 1:
+        yield from [slice(None)] * names
         return
     # Narrow numbers are sorted by radix, several times faster.
     order = np.argsort(codes.astype(np.uint16) if names < 1 << 16 else codes, kind="stable")

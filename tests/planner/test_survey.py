@@ -241,6 +241,14 @@ def test_the_commands_answer_from_a_folder(fleet: Path, tmp_path: Path, spark: S
     assert compared.exit_code == 0, compared.output
 
 
+def test_a_history_without_a_gap_has_a_survey(tmp_path: Path, spark: SparkSession) -> None:
+    rows = [(START_MS + 1_000 * number, START_MS + 1_000 * number + HOUR_MS) for number in range(100)]
+    history = survey(spark.createDataFrame(rows, "publish_ms bigint, due_ms bigint"))
+    add_survey(history.survey(), tmp_path / "stat")
+    assert load_survey(tmp_path / "stat").statistic.timers == 100
+    assert load_survey(tmp_path / "stat").gaps.get("", DailyGaps.none()).peak == 0
+
+
 def test_a_burst_without_room_gets_the_command_that_makes_room(tmp_path: Path) -> None:
     rng = np.random.default_rng(3)
     sent_ms = np.sort(rng.integers(0, HOUR_MS, 4_000)) + START_MS

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import inspect
+import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -74,6 +75,10 @@ def with_options(command: Callable[..., None], **groups: type) -> Callable[..., 
 
     @wraps(command)
     def run(**given: object) -> None:
+        for name, value in given.items():
+            if isinstance(value, float) and not math.isfinite(value):
+                hint = f"--{name.replace('_', '-')}"
+                raise typer.BadParameter(f"{value} is no finite number: give one, like 2", param_hint=hint)
         made = {
             name: group(**{one.name: given[one.name] for one in _options_of(group)}) for name, group in groups.items()
         }

@@ -316,7 +316,7 @@ def plan(
         need_folders({"--out": out, "--report": report})
     if report is not None or all_topics:
         need_extras("a plan with a report", "planner", "report", java=True)
-    silence_s, lateness_s = limit_s(max_silence), limit_s(max_lateness)
+    silence_s, lateness_s = limit_s(max_silence), limit_s(max_lateness, "--max-lateness")
     max_delay_ms = None if max_delay is None else parse_duration(max_delay)
     note = note_of(history)
     console = console_for(as_json=as_json)

@@ -153,6 +153,7 @@ class PlannerOptions(HistoryOptions):
         float | None,
         Option(
             min=0.001,
+            max=1e6,
             show_default="1; of a sample its scale",
             help="Plan for this multiple of the history's volume. A file of `timewheel sample` stores its own scale.",
         ),
@@ -231,8 +232,10 @@ def _stopped_by_signals() -> threading.Event:
     return stopped
 
 
-def limit_s(text: str) -> float | None:
+def limit_s(text: str, option: str = "--max-silence") -> float | None:
     """Return a limit such as ``10s`` in seconds; ``none``: no limit."""
+    if text != "none" and not parse_duration(text):
+        raise typer.BadParameter("0s is no limit that a plan can keep: give 1ms or more, or none", param_hint=option)
     return None if text == "none" else parse_duration(text) / 1_000
 
 
