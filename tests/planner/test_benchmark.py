@@ -72,6 +72,18 @@ def test_duckdb_builds_the_same_cells_and_other_cells_are_told(
     assert found[1].figures["x DuckDB"] == 1
 
 
+@pytest.mark.proof
+def test_the_whole_command_is_timed_beside_duckdb(history: Path) -> None:
+    with duckdb.connect() as connection:
+        ours, theirs = planner.command(connection, {ROWS: history})
+
+    assert float(ours.figures["took s"]) > float(theirs.figures["s"]) > 0
+    assert float(ours.figures["CPU s"]) > 1
+    assert min(float(ours.figures[kind]) for kind in (PYTHON, JVM)) > 50
+    assert ours.met is None
+    assert history.with_suffix(".toml").exists()
+
+
 def test_memory_is_watched_while_the_work_is_done() -> None:
     own_mb = psutil.Process().memory_full_info().pss / 1e6
     with watched() as most:
