@@ -145,7 +145,12 @@ def _answer(spark: SparkSession, case: Case) -> Answer:
     show_planned(console, planned, "", Prices())
     assert isinstance(console.file, io.StringIO)
     facts = json.loads(json.dumps(planned_facts(planned)))
-    return Answer(facts=facts, text=console.file.getvalue(), page=report_page(planned), status=status_of(planned))
+    return Answer(
+        facts=facts,
+        text=console.file.getvalue(),
+        page=report_page(planned),
+        status=status_of(planned, history.statistic),
+    )
 
 
 @pytest.mark.parametrize("name", CASES)
