@@ -1,7 +1,8 @@
-"""What is recommended for histories whose delays depend on each other, against counting everything by brute force."""
+"""What is recommended for histories whose delays depend on each other, beside a count of everything by brute force."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -10,12 +11,15 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
-from tests.support.dependent import DEPENDENT
-from tests.support.exact_play import play
+from tests.support.brute_force import Integers, Rollover, arrivals, java_hash, literal, most_gaps, peak, spans
+from tests.support.dependent import DEPENDENT, HISTORIES, Timers
 from timewheel.core.broker_profile import BrokerProfile
-from timewheel.core.durations import DAY_MS, HOUR_MS
-from timewheel.core.plan import Calendar, Native, Plan, Ring, Tiered, Wheel
+from timewheel.core.durations import DAY_MS, HOUR_MS, MINUTE_MS
+from timewheel.core.plan import Calendar, Native, Plan, Ring, Scheme, Tiered, Wheel
+from timewheel.spark_planner.choice.choose import EACH
 from timewheel.spark_planner.choice.constraints import GAP_FRACTION, Constraints
+from timewheel.spark_planner.exact.replay import scattered
+from timewheel.spark_planner.history.generate import START_MS
 from timewheel.spark_planner.job import plan_for, survey
 from timewheel.spark_planner.pricing.evaluate import evaluate
 from timewheel.spark_planner.summary.cells import Cells
@@ -24,7 +28,6 @@ if TYPE_CHECKING:
     from tests.conftest import Evidence
 
 BASE = Plan(due_topic="persistent://acme/crm/reminders", subscriptions=("billing",), max_delay_ms=10 * DAY_MS)
-ROWS = 24_000
 SCHEMES = (
     Native(),
     Calendar(interval_ms=DAY_MS),
@@ -38,36 +41,41 @@ SCHEMES = (
 CANDIDATES = [replace(BASE, scheme=scheme) for scheme in SCHEMES]
 # What is dear is what decides between partitions, tiers and topics: at these prices all of them win somewhere.
 LIMITS = Constraints(topic_writes_per_second=0.05, relay_writes_per_second=0.2)
-MAX_PARTITIONS = 16
-"""With more, which timers happen to be neighbours in a partition decides more than how many there are."""
-PARTS = {"native does": 1.3, "a third of native": 0.3, "a tenth": 0.1}
-"""Limits, in parts of what native delays leave: at the first nobody has to migrate."""
-
-
-@pytest.fixture(scope="module", params=[pytest.param(name, marks=pytest.mark.proof) for name in DEPENDENT])
-def timers(request: pytest.FixtureRequest) -> tuple[str, np.ndarray, np.ndarray]:
-    sent_ms, due_ms = DEPENDENT[request.param](np.random.default_rng(21), ROWS)
-    assert (np.diff(sent_ms) >= 0).all()
-    assert int((due_ms - sent_ms).max()) <= BASE.max_delay_ms
-    return request.param, sent_ms, due_ms
-
-
-def counted(plan: Plan, sent_ms: np.ndarray, due_ms: np.ndarray) -> int:
-    return play(plan, sent_ms, due_ms).peak(per="partition")
+MAX_PARTITIONS = EACH
+PARTS = (1.3, 0.6, 0.3, 0.1, 0.03)  # limits, in parts of what native delays leave: at the first nobody has to migrate
+FEW_PARTS = PARTS[::2]
+ROWS, FEW_ROWS = 24_000, 6_000
+KEYED = 5  # every so many histories have keys, a few of which are heavy
+ROLLOVERS = (Rollover(50_000, 10 * MINUTE_MS, 4 * HOUR_MS), Rollover(300, 10 * MINUTE_MS, 4 * HOUR_MS))
+EVERYDAY = ("turns, 1", "runs, 3", "herd, 1", "beside, 1", "senders, 3", "1 h, 1 d, 2 d, never twice in a row")
 
 
 @dataclass
 class ByHand:
     """The cheapest plan, by counting all that could be."""
 
-    sent_ms: np.ndarray
-    due_ms: np.ndarray
+    sent_ms: Integers
+    due_ms: Integers
+    keys: Sequence[str] | None
+    rollover: Rollover
     known: dict[Plan, int] = field(default_factory=dict)
 
     def gaps(self, plan: Plan) -> int:
+        """The most gaps of a partition; without keys in turns and at random, of which the worse counts."""
         if plan not in self.known:
-            self.known[plan] = counted(plan, self.sent_ms, self.due_ms)
+            turns, partitions = np.arange(len(self.sent_ms)), plan.partitions
+            ways = [turns % partitions, *([scattered(turns, partitions)] if partitions > 1 else [])]
+            if self.keys is not None:
+                ways = [np.array([java_hash(key) % partitions for key in self.keys], np.int64)]
+            counts = (most_gaps(plan, self.sent_ms, self.due_ms, way, self.rollover) for way in ways)
+            self.known[plan] = max(counts)
         return self.known[plan]
+
+    def native(self, allowed: int) -> list[int]:
+        """The numbers of partitions with which native delays fit."""
+        native = replace(BASE, scheme=Native())
+        every = range(1, MAX_PARTITIONS + 1)
+        return [number for number in every if self.gaps(replace(native, partitions=number)) <= allowed]
 
     def cheapest(self, cells: Cells, profile: BrokerProfile, allowed: int) -> tuple[float, Plan | None]:
         """(its cost, the plan); none within `MAX_PARTITIONS` keeps its limits."""
@@ -88,43 +96,120 @@ class ByHand:
         return best
 
 
-def test_the_recommendation_is_the_cheapest_that_the_count_bears_out(
-    spark: SparkSession, timers: tuple[str, np.ndarray, np.ndarray], evidence: Evidence
-) -> None:
-    name, sent_ms, due_ms = timers
-    table = pa.table({"publish_ms": sent_ms, "due_ms": due_ms})
-    history = survey(spark.createDataFrame(table, "publish_ms bigint, due_ms bigint").coalesce(1))
-    by_hand = ByHand(sent_ms, due_ms)
-    native = by_hand.gaps(CANDIDATES[0])
-    for part, times in PARTS.items():
-        profile = BrokerProfile.from_mapping(
-            {"base": "4.0", "name": "small", "gap_limit_ranges": max(int(times * native / LIMITS.gap_fraction), 4)}
-        )
+def _of(name: str, rows: int) -> ByHand:
+    rng = np.random.default_rng(21)
+    sent_ms, due_ms = HISTORIES[name](rng, rows)
+    assert (np.diff(sent_ms) >= 0).all()
+    assert int((due_ms - sent_ms).max()) <= BASE.max_delay_ms
+    number = list(HISTORIES).index(name)
+    keyed = number >= len(DEPENDENT) and number % KEYED == 0
+    keys = [f"customer-{key}" for key in np.minimum(rng.zipf(1.3, len(sent_ms)), 1_000).tolist()] if keyed else None
+    return ByHand(sent_ms, due_ms, keys, ROLLOVERS[number % 2])
+
+
+def _is_decided_as_by_hand(spark: SparkSession, name: str, rows: int, parts: Sequence[float]) -> dict[str, object]:
+    """Plan for a history at each limit; return the figures of the proof."""
+    by_hand = _of(name, rows)
+    columns: dict[str, object] = {"publish_ms": by_hand.sent_ms, "due_ms": by_hand.due_ms}
+    schema = "publish_ms bigint, due_ms bigint"
+    if by_hand.keys is not None:
+        columns["key"], schema = by_hand.keys, f"{schema}, key string"
+    history = survey(spark.createDataFrame(pa.table(columns), schema).coalesce(1))
+    cells, native = history.cells(""), by_hand.gaps(CANDIDATES[0])
+    for part in parts:
+        limit = max(int(part * native / LIMITS.gap_fraction), 4)
+        facts = {"base": "4.0", "gap_limit_ranges": limit, "ledger_max_entries": by_hand.rollover.entries}
+        profile = BrokerProfile.from_mapping({**facts, "name": "small"})
         allowed = int(LIMITS.gap_fraction * profile.gap_limit_ranges + 1e-9)
         planned = plan_for(history, "", BASE, profile, LIMITS, candidates=CANDIDATES, as_is=True)
-        fullest = counted(planned.plan, sent_ms, due_ms)
-        assert fullest == planned.recommended.replay.peak_per_partition.gap_count
-        assert planned.keeps_limits == (fullest <= allowed), "what the count refutes is not said to keep its limits"
-        cost, cheapest = by_hand.cheapest(history.cells(""), profile, allowed)
+        at = f"{name}, {part} of {native}: {planned.plan.scheme} on {planned.plan.partitions}"
+        fullest = by_hand.gaps(planned.plan)
+        assert fullest == planned.recommended.replay.peak_per_partition.gap_count, at
+        assert fullest == planned.choice.counted[planned.plan], at
+        assert planned.keeps_limits == (fullest <= allowed), f"{at}: what the count refutes is said to keep its limits"
+        cost, fits = planned.choice.recommended.cost_writes_per_second, by_hand.native(allowed)
+        if fits:
+            least = LIMITS.cost_with(evaluate(CANDIDATES[0], cells, profile), fits[0])
+            assert planned.keeps_limits, f"{at}: native delays on {fits} do"
+            assert cost <= least * (1 + 1e-9), f"{at}: a needless migration, native delays fit on {fits}"
+        least, cheapest = by_hand.cheapest(cells, profile, allowed)
         if cheapest is not None:
-            assert planned.keeps_limits, f"{part}: {cheapest} does"
-            assert planned.choice.recommended.cost_writes_per_second <= cost * (1 + 1e-9), f"{part}: {cheapest}"
-        if times >= 1:
-            assert (planned.plan.scheme, planned.plan.partitions) == (Native(), 1), "a needless migration"
-    tier = CANDIDATES[4]
-    estimated, behind_a_tier = (
-        round(evaluate(plan, history.cells(""), BrokerProfile.named("4.0")).peak_gaps) for plan in (CANDIDATES[0], tier)
-    )
-    evidence(
-        f"the cheapest plan, {name}",
-        {
-            "native counted": native,
-            "native estimated": estimated,
-            "tiers of 6 h and 1 d counted": by_hand.gaps(tier),
-            "tiers estimated": behind_a_tier,
-            "limits": len(PARTS),
-            "by hand": len(by_hand.known),
-        },
-        on_broker=False,
-    )
+            assert planned.keeps_limits, f"{at}: {cheapest} does"
+            assert cost <= least * (1 + 1e-9), f"{at}: {cheapest.scheme} on {cheapest.partitions} costs less"
     history.cached.forget()
+    tier, alone = CANDIDATES[4], BrokerProfile.named("4.0")
+    estimated = {plan: round(evaluate(plan, cells, alone).peak_gaps) for plan in (CANDIDATES[0], tier)}
+    return {
+        "native counted": native,
+        "native estimated": estimated[CANDIDATES[0]],
+        "tiers of 6 h and 1 d counted": by_hand.gaps(tier),
+        "tiers estimated": estimated[tier],
+        "limits": len(parts),
+        "by hand": len(by_hand.known),
+    }
+
+
+@pytest.mark.proof
+@pytest.mark.parametrize("name", HISTORIES)
+def test_the_recommendation_is_the_cheapest_that_brute_force_bears_out(
+    spark: SparkSession, name: str, evidence: Evidence
+) -> None:
+    evidence(f"the cheapest plan, {name}", _is_decided_as_by_hand(spark, name, ROWS, PARTS), on_broker=False)
+
+
+@pytest.mark.parametrize("name", EVERYDAY)
+def test_the_same_for_few_timers_of_a_few_histories(spark: SparkSession, name: str) -> None:
+    _is_decided_as_by_hand(spark, name, FEW_ROWS, FEW_PARTS)
+
+
+def blocks(rng: np.random.Generator) -> Timers:
+    """Ten timers of one delay in a row: the law sees ten times the gaps that there are."""
+    begin_ms = START_MS + np.sort(rng.integers(0, 30 * DAY_MS, 2_400))
+    far_ms = np.where(rng.random(2_400) < 0.5, rng.integers(25 * DAY_MS, 30 * DAY_MS, 2_400), 15 * MINUTE_MS)
+    sent_ms = (begin_ms[:, None] + np.cumsum(rng.integers(1, 40, (2_400, 10)), 1)).ravel()
+    order = np.argsort(sent_ms, kind="stable")
+    return sent_ms[order], (sent_ms + np.repeat(far_ms, 10))[order]
+
+
+def nine(rng: np.random.Generator) -> Timers:
+    """All timers are due at 09:00 of the next day, spread over a minute."""
+    sent_ms = START_MS + np.sort(rng.integers(0, 28 * DAY_MS, 30_000))
+    return sent_ms, (sent_ms // DAY_MS + 1) * DAY_MS + 9 * HOUR_MS + rng.integers(0, MINUTE_MS, 30_000)
+
+
+@pytest.mark.parametrize(("timers", "limit", "partitions"), [(blocks, 1_100, 1), (nine, 152, 3)])
+def test_of_all_candidates_none_moves_timers_that_native_delays_can_hold(
+    spark: SparkSession, timers: Callable[[np.random.Generator], Timers], limit: int, partitions: int
+) -> None:
+    sent_ms, due_ms = timers(np.random.default_rng(4))
+    table = pa.table({"publish_ms": sent_ms, "due_ms": due_ms})
+    history = survey(spark.createDataFrame(table, "publish_ms bigint, due_ms bigint").coalesce(1))
+    profile = BrokerProfile.from_mapping({"base": "4.0", "name": "small", "gap_limit_ranges": limit})
+    planned = plan_for(history, "", replace(BASE, max_delay_ms=30 * DAY_MS), profile, as_is=True)
+    history.cached.forget()
+    assert (planned.plan.scheme, planned.plan.partitions) == (Native(), partitions)
+    by_hand = ByHand(sent_ms, due_ms, None, ROLLOVERS[0])
+    gaps = [by_hand.gaps(planned.plan.with_partitions(fewer)) for fewer in range(1, partitions + 1)]
+    assert planned.choice.counted[planned.plan] == gaps[-1] <= 0.8 * limit
+    assert all(gap_count > 0.8 * limit for gap_count in gaps[:-1])
+    assert planned.keeps_limits
+
+
+@pytest.mark.parametrize("scheme", [SCHEMES[0], SCHEMES[4], SCHEMES[7]])
+@pytest.mark.parametrize("by_hour", [False, True])
+def test_the_brute_force_sees_what_a_broker_sees(scheme: Scheme, *, by_hour: bool) -> None:
+    """Ranges by their beginnings and ends, beside a set of acknowledged positions at random moments."""
+    rng, entries = np.random.default_rng(5), 3_000
+    sent_ms = START_MS + np.sort(rng.integers(0, DAY_MS, entries))
+    due_ms = sent_ms + rng.integers(1, 2 * DAY_MS, entries)
+    due_ms = due_ms // HOUR_MS * HOUR_MS + HOUR_MS if by_hour else due_ms
+    at_ms, acknowledged_ms, _ = arrivals(replace(BASE, scheme=scheme), sent_ms, due_ms)
+    order = np.argsort(at_ms, kind="stable")
+    at_ms, acknowledged_ms = at_ms[order], acknowledged_ms[order]
+    moments = rng.choice(acknowledged_ms, 60).tolist()
+    for ledger in (None, Rollover(200, 10 * MINUTE_MS, HOUR_MS).ledgers(at_ms)):
+        begin_ms, end_ms = spans(acknowledged_ms, ledger)
+        seen = [literal(acknowledged_ms, moment_ms, ledger) for moment_ms in moments]
+        assert seen == [np.count_nonzero((begin_ms <= moment) & (moment < end_ms)) for moment in moments]
+        every = [literal(acknowledged_ms, moment_ms, ledger) for moment_ms in np.unique(acknowledged_ms).tolist()]
+        assert peak(begin_ms, end_ms) == max(every) > (0 if ledger is None else 10)

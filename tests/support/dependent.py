@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
 
-from timewheel.core.durations import DAY_MS, HOUR_MS, MINUTE_MS
+from timewheel.core.durations import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS
 from timewheel.spark_planner.history.generate import START_MS
 
 Integers = NDArray[np.int64]
@@ -147,3 +148,150 @@ DEPENDENT: dict[str, Callable[[np.random.Generator, int], Timers]] = {
     "timers that beget timers": begetting,
     "half sorted batches, half independent": mixed,
 }
+
+
+def _at(delays_ms: Integers | NDArray[np.float64], rng: np.random.Generator) -> Timers:
+    """Sends at random moments, with these delays in turn, within eight days."""
+    sent_ms = _by_rng(rng, len(delays_ms))
+    return sent_ms, sent_ms + np.clip(delays_ms.astype(np.int64), 0, 8 * DAY_MS)
+
+
+def runs(rng: np.random.Generator, rows: int, run: int) -> Timers:
+    """Each sender puts several timers of one delay in a row, within a second."""
+    begin_ms = np.repeat(_by_rng(rng, rows // run), run) + np.tile(np.arange(run) * (SECOND_MS // run), rows // run)
+    far = np.repeat(rng.random(rows // run) < 0.5, run)
+    delay_ms = np.where(far, np.repeat(rng.integers(2 * DAY_MS, 6 * DAY_MS, rows // run), run), 15 * MINUTE_MS)
+    return _in_order(begin_ms, begin_ms + delay_ms)
+
+
+def herd(rng: np.random.Generator, rows: int, hours: tuple[int, ...], within_ms: int, share: float = 1.0) -> Timers:
+    """A share of the timers is due at an hour of the next day, spread over a time."""
+    sent_ms = _by_rng(rng, rows)
+    at_ms = (sent_ms // DAY_MS + 1) * DAY_MS + rng.choice(hours, rows) * HOUR_MS + rng.integers(0, within_ms, rows)
+    return sent_ms, np.where(rng.random(rows) < share, at_ms, sent_ms + rng.integers(MINUTE_MS, 3 * HOUR_MS, rows))
+
+
+def bursts(rng: np.random.Generator, rows: int, number: int, within_ms: int) -> Timers:
+    """Sends come in bursts, due within seconds or after hours to days."""
+    sent_ms = START_MS + np.repeat(rng.integers(0, SPAN_MS, number), rows // number)
+    sent_ms = np.sort(sent_ms + rng.integers(0, within_ms, len(sent_ms)))
+    far_ms = rng.choice([1, 6, 24, 72, 120], len(sent_ms)) * HOUR_MS * rng.uniform(0.9, 1.1, len(sent_ms))
+    near = rng.random(len(sent_ms)) < 0.5
+    return sent_ms, sent_ms + np.where(near, rng.integers(2_000, 8_000, len(sent_ms)), far_ms).astype(np.int64)
+
+
+def campaigns(rng: np.random.Generator, rows: int, within_ms: int) -> Timers:
+    """A reminder of fifteen minutes, and on each day a campaign that is due two days later within some time."""
+    each = rows // 6
+    begin_ms = START_MS + np.repeat(np.arange(3) * DAY_MS + 10 * HOUR_MS, each)
+    sent_ms = np.concatenate([_by_rng(rng, rows // 2), begin_ms + rng.integers(0, 10 * MINUTE_MS, len(begin_ms))])
+    reminder_ms = sent_ms[: rows // 2] + 15 * MINUTE_MS + rng.integers(0, 200, rows // 2)
+    due_ms = begin_ms + 2 * DAY_MS + rng.integers(0, within_ms, len(begin_ms))
+    return _in_order(sent_ms, np.concatenate([reminder_ms, due_ms]))
+
+
+def turns(rng: np.random.Generator, rows: int, hours: tuple[int, ...]) -> Timers:
+    """Delays in strict turns: as many partitions, or a multiple, get one delay each."""
+    return _at(np.array(hours)[np.arange(rows) % len(hours)] * HOUR_MS, rng)
+
+
+def few(rng: np.random.Generator, rows: int, hours: tuple[int, ...]) -> Timers:
+    """Few distinct delays at random."""
+    return _at(rng.choice(hours, rows) * HOUR_MS, rng)
+
+
+def by_due_time(rng: np.random.Generator, rows: int, apart_ms: int) -> Timers:
+    """All sends of a day in the order of their due times, but for some time."""
+    sent_ms = _by_rng(rng, rows)
+    day = sent_ms // DAY_MS
+    due_ms = (day + 1) * DAY_MS + rng.integers(0, 4 * DAY_MS, rows)
+    due_ms = due_ms[np.lexsort((due_ms + rng.integers(0, apart_ms, rows), day))]
+    return sent_ms, due_ms
+
+
+def lognormal(rng: np.random.Generator, rows: int, sigma: float) -> Timers:
+    return _at(rng.lognormal(np.log(2 * HOUR_MS), sigma, rows), rng)
+
+
+def pareto(rng: np.random.Generator, rows: int, shape: float) -> Timers:
+    return _at(MINUTE_MS * (1 + rng.pareto(shape, rows)), rng)
+
+
+def seasons(rng: np.random.Generator, rows: int, height: float, hours: int) -> Timers:
+    """More sends by day than by night, and longer delays by night."""
+    drawn_ms = START_MS + rng.integers(0, SPAN_MS, 4 * rows)
+    by_day = np.sin(2 * np.pi * (drawn_ms % DAY_MS) / DAY_MS)
+    sent_ms = np.sort(drawn_ms[rng.random(4 * rows) < (1 + height * by_day) / (1 + height)][:rows])
+    longest_ms = (hours * HOUR_MS * (1.2 - np.sin(2 * np.pi * (sent_ms % DAY_MS) / DAY_MS))).astype(np.int64)
+    return sent_ms, sent_ms + (rng.random(len(sent_ms)) * longest_ms).astype(np.int64)
+
+
+def senders(rng: np.random.Generator, rows: int, number: int, run: int) -> Timers:
+    """Senders with a delay each, in runs."""
+    delays_ms = rng.integers(1, 6 * 24, number) * HOUR_MS
+    return _at(np.repeat(delays_ms[rng.integers(0, number, rows // run + 1)], run)[:rows], rng)
+
+
+def at_once(rng: np.random.Generator, rows: int, each: int) -> Timers:
+    """Several sends of the same millisecond, with delays of their own: their order is that of the input."""
+    sent_ms = np.repeat(_by_rng(rng, rows // each), each)
+    return sent_ms, sent_ms + rng.integers(0, 3 * DAY_MS, len(sent_ms))
+
+
+def until_the_hour(rng: np.random.Generator, rows: int, hours: int) -> Timers:
+    """Due at full hours, or full days."""
+    sent_ms = _by_rng(rng, rows)
+    step_ms = hours * HOUR_MS
+    return sent_ms, (sent_ms + rng.integers(0, 4 * DAY_MS, rows)) // step_ms * step_ms + step_ms
+
+
+def beside(rng: np.random.Generator, rows: int, one: History, other: History, share: float) -> Timers:
+    """Two histories beside each other."""
+    parts = one(rng, int(rows * share)), other(rng, rows - int(rows * share))
+    sent_ms, due_ms = (np.concatenate(column) for column in zip(*parts, strict=True))
+    return _in_order(sent_ms, due_ms)
+
+
+History = Callable[[np.random.Generator, int], Timers]
+SHAPES: dict[Callable[..., Timers], tuple[dict[str, object], ...]] = {
+    runs: ({"run": 2}, {"run": 5}, {"run": 10}, {"run": 50}),
+    herd: (
+        {"hours": (9,), "within_ms": MINUTE_MS},
+        {"hours": (9,), "within_ms": SECOND_MS},
+        {"hours": (9, 18), "within_ms": 10 * MINUTE_MS},
+        {"hours": (0, 6, 12, 18), "within_ms": MINUTE_MS},
+        {"hours": (9,), "within_ms": MINUTE_MS, "share": 0.5},
+        {"hours": (9,), "within_ms": HOUR_MS, "share": 0.1},
+    ),
+    bursts: (
+        {"number": 1, "within_ms": SECOND_MS},
+        {"number": 20, "within_ms": SECOND_MS},
+        {"number": 60, "within_ms": 10 * MINUTE_MS},
+    ),
+    campaigns: ({"within_ms": SECOND_MS}, {"within_ms": MINUTE_MS}, {"within_ms": 6 * HOUR_MS}),
+    turns: ({"hours": (1, 120)}, {"hours": (1, 24, 72)}, {"hours": (2, 4, 8, 16, 32)}, {"hours": (1, 1, 96)}),
+    few: ({"hours": (1, 24)}, {"hours": (1, 24, 120)}, {"hours": (1, 2, 3, 5, 8, 13, 21, 34, 55, 89)}),
+    by_due_time: ({"apart_ms": 1}, {"apart_ms": HOUR_MS}, {"apart_ms": 12 * HOUR_MS}),
+    lognormal: ({"sigma": 0.5}, {"sigma": 1.5}, {"sigma": 3.0}),
+    pareto: ({"shape": 0.5}, {"shape": 1.1}, {"shape": 2.0}),
+    seasons: ({"height": 0.9, "hours": 12}, {"height": 0.5, "hours": 60}, {"height": 1.0, "hours": 2}),
+    senders: ({"number": 5, "run": 100}, {"number": 40, "run": 25}, {"number": 400, "run": 3}),
+    at_once: ({"each": 2}, {"each": 10}, {"each": 500}),
+    until_the_hour: ({"hours": 1}, {"hours": 24}),
+    beside: (
+        {"one": partial(turns, hours=(1, 120)), "other": partial(lognormal, sigma=1.5), "share": 0.7},
+        {"one": partial(herd, hours=(9,), within_ms=MINUTE_MS), "other": ascending, "share": 0.4},
+        {"one": partial(runs, run=10), "other": partial(campaigns, within_ms=MINUTE_MS), "share": 0.5},
+        {"one": sticky, "other": partial(bursts, number=3, within_ms=MINUTE_MS), "share": 0.8},
+        {"one": begetting, "other": partial(until_the_hour, hours=6), "share": 0.5},
+    ),
+}
+HISTORIES: dict[str, History] = {
+    **DEPENDENT,
+    **{
+        f"{shape.__name__}, {number}": partial(shape, **facts)
+        for shape, several in SHAPES.items()
+        for number, facts in enumerate(several, start=1)
+    },
+}
+"""60 histories."""
