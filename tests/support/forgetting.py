@@ -10,13 +10,16 @@ from timewheel.core.broker_profile import AckFormat, BrokerProfile
 Flags = NDArray[np.bool_]
 
 
-def redelivered_exactly(acknowledged: Flags, ledger_entries: int, profile: BrokerProfile, ack_format: AckFormat) -> int:
+def redelivered_exactly(
+    acknowledged: Flags, ledgers_of: int | NDArray[np.int64], profile: BrokerProfile, ack_format: AckFormat
+) -> int:
     """Count acknowledged entries of a partition that an unload delivers again.
 
     Args:
         acknowledged: Flag of each entry, in position order.
-        ledger_entries: Entries of every ledger; the last ledger has the rest.
+        ledgers_of: Entries of every ledger, the last ledger has the rest; or the ledger of each entry.
     """
+    numbers = np.arange(len(acknowledged)) // ledgers_of if isinstance(ledgers_of, int) else ledgers_of
     open_ = np.flatnonzero(~acknowledged)
     if not len(open_):
         return 0  # the mark-delete position is at the end
@@ -24,8 +27,7 @@ def redelivered_exactly(acknowledged: Flags, ledger_entries: int, profile: Broke
     past[: open_[0]] = False
     ranges: list[int] = []
     ledgers: list[int] = []
-    for start in range(0, len(past), ledger_entries):
-        ledger = past[start : start + ledger_entries]
+    for ledger in np.split(past, np.flatnonzero(np.diff(numbers)) + 1):
         if not ledger.any():
             continue
         begins = np.flatnonzero(ledger & ~np.r_[False, ledger[:-1]])
