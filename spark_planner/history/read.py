@@ -589,6 +589,8 @@ _REMEDIES = {
     ),
     "UNSUPPORTED_TIME_TYPE": "a time of day is no time: write the column as a timestamp, with its date",
 }
+_OTHER_HEADER = "CSV header does not conform"
+_OTHER_HEADER_REMEDY = "its columns are not those of the first file: give the files of each header apart, by patterns"
 _UNMERGED = "[CANNOT_MERGE_SCHEMAS]"
 
 
@@ -632,8 +634,12 @@ def read_history(
 def unreadable(source: str, error: Exception) -> HistoryUnreadable:
     """Convert Spark's error about a history to ours."""
     text = str(error.java_exception.getMessage()) if isinstance(error, Py4JJavaError) else str(error)
+    if _CONDITION.search(text) is None:
+        text = str(error)  # with the causes, one of which may name the file
     condition = _CONDITION.search(text)
     remedy = _NANOS_REMEDY if _NANOS in text else _REMEDIES.get(condition[1] if condition else "", _REMEDY)
+    if _OTHER_HEADER in str(error):
+        remedy = _OTHER_HEADER_REMEDY
     # The first paragraph from the condition on; the text of a failed job has much before it.
     reason = " ".join(text[condition.start() if condition else 0 :].split("\n")[0].split())
     return HistoryUnreadable(source, reason[:_REASON_CHARS], remedy)

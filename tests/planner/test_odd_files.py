@@ -38,11 +38,13 @@ from timewheel.spark_planner.errors import (
     UnitUnknown,
     WrongTimeUnit,
 )
+from timewheel.spark_planner.history import files
 from timewheel.spark_planner.history.files import encoding_of
 from timewheel.spark_planner.history.read import assessed
 from timewheel.spark_planner.summary.statistic import statistic_of
 
 T_MS, HOUR_MS = 1_767_571_200_000, 3_600_000  # 2026-01-05, midnight UTC
+pytestmark = pytest.mark.timeout(1_800)  # the first test reads all the files
 Timer = tuple[int, int, str | None, str]
 """Publish time, due time, key, topic."""
 A: Timer = (T_MS, T_MS + HOUR_MS, None, "")
@@ -152,7 +154,9 @@ def moment(at_ms: int) -> dt.datetime:
 
 
 STAMPS = [moment(A[0]), moment(B[0])], [moment(A[1]), moment(B[1])]
-CUT = (ROWS * 400).rstrip()[:-14]
+LONG = (
+    "publish_ms,due_ms\n" + "".join(f"{A[0] + 7_919 * number},{B[1] + 104_729 * number}\n" for number in range(9_000))
+).encode()
 DELTA: dict[str, Content] = {"t/part-0.parquet": TABLE, "t/_delta_log/00000000000000000000.json": "{}\n"}
 
 
@@ -242,8 +246,10 @@ CASES = [
     refused("workbook", {"history.xlsx": zipped("[Content_Types].xml", CSV)}, "a workbook",
             mend=lambda folder: (folder / "history.xlsx").write_text(CSV)),
     refused("archive", {"history.tar": tarred("history.csv", CSV)}, "is an archive"),
-    refused("cut gzip", {"history.csv.gz": gzip.compress(CSV.encode() * 9)[:-20]}, "history.csv.gz",
+    refused("cut gzip", {"history.csv.gz": gzip.compress(CSV.encode() * 9)[:-20]}, "cannot be read: Unexpected end",
             mend=lambda folder: (folder / "history.csv.gz").write_bytes(gzip.compress(CSV.encode()))),
+    refused("cut gzip, far from its beginning", {"x/a.csv.gz": gzip.compress(LONG, 1)[:-9_000], "x/b.csv": CSV},
+            "error while reading file file:", source="x", mend=lambda folder: (folder / "x/a.csv.gz").unlink()),
     refused("cut csv", CSV + str(A[0]), "history.csv ends within a row"),
     refused("long cut csv", "publish_ms,due_ms\n" + (ROWS * 4_000).rstrip()[:-14], "ends within a row", mend=by_hand),
     refused("cut JSON lines", {"history.ndjson": JSON + '{"publish_ms": 17'}, "history.ndjson ends within a row"),
@@ -487,6 +493,23 @@ def test_a_file_gives_its_timers_or_an_error_whose_remedy_works(
         assert phrase in str(found)
         found = remedied
     assert timers_of(found) == (sorted(one.timers, key=repr), sorted(one.reasons))
+
+
+@pytest.mark.parametrize(("looked_at", "phrase"), [(2, "by a pattern"), (3, "by patterns")])
+def test_beyond_the_files_that_are_looked_at_other_columns_are_refused(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, looked_at: int, phrase: str
+) -> None:
+    monkeypatch.setattr(files, "FILES", looked_at)  # of 2 that differ; of 3, but not of the file that differs
+    for number in range(5):
+        (tmp_path / f"{number}.csv").write_text(TURNED if number == 3 else CSV)
+
+    def timers(source: str) -> int:
+        raw, mapping = HistoryOptions().read(spark, source)
+        return statistic_of(raw.transform(assessed(mapping)), source=source).timers
+
+    with pytest.raises(HistoryUnreadable, match=phrase):
+        timers(str(tmp_path))
+    assert timers(f"{tmp_path}/[0124].csv") + timers(f"{tmp_path}/3.csv") == 10
 
 
 def test_there_are_at_least_a_hundred_of_them_each_with_its_own_name() -> None:
