@@ -122,7 +122,7 @@ def groups_of(
             "give those with the same columns, separator and encoding, by a pattern",
         )
     if has_columns and not is_pattern:
-        return {written.also("basePath", path): paths for written, paths in found.items()}
+        return {written.also("basePath", source): paths for written, paths in found.items()}
     return found
 
 
@@ -167,7 +167,11 @@ def _refuse_hidden(source: str, files: Sequence[str]) -> None:
             f"give it another name as well: {shell_line('ln', '-s', str(path.absolute()), str(link))}",
         )
     if not files:
-        raise HistoryUnreadable(source, "there is no file in it", "name the folder or the files of the history")
+        raise HistoryUnreadable(
+            source,
+            "there is no file in it, of those that Spark sees: names with _ or . first are hidden",
+            "name the folder or the files of the history",
+        )
     local = [Path(unquote(file).removeprefix("file://")) for file in files if file.startswith("file:")]
     odd = [file for file in local if ":" in file.name]
     if odd:
@@ -224,7 +228,9 @@ def _looked(
             first, last = hadoop.ends(file)
         except Py4JJavaError as error:
             said = " ".join(str(error.java_exception.getMessage()).split())
-            raise HistoryUnreadable(source, f"{name} cannot be read: {said}", "copy it again") from None
+            raise HistoryUnreadable(
+                source, f"{name} cannot be read: {said}", "check that you may read it, and that it is whole"
+            ) from None
         return _written(source, name, kind, first, last, separator, encoding) if first.strip() else None
 
     with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="timewheel-files") as pool:

@@ -516,6 +516,7 @@ def history_facts(history: History) -> dict[str, Any]:
         "timers": statistic.timers,
         "timers_by_topic": {topic: cells.timers for topic, cells in statistic.cells.items()},
         "quarantined_by_reason": dict(statistic.quarantined),
+        "is_enough": not statistic.too_few,
         "remarked_by_remark": dict(statistic.remarked),
         "quarantine_samples": {reason: list(texts) for reason, texts in statistic.samples.items()},
         "first_publish_ms": statistic.first_publish_ms,

@@ -203,7 +203,8 @@ def test_the_quarantine_is_never_silent(run: Any, folder: Path, faulty: Path) ->
     result = run("predict", folder / "native.toml", faulty, *COLUMNS, "--json")
     assert result.exit_code == 0, result.output
     reasons = {"delay_negative": 1, "delay_not_a_number": 1, "publish_missing": 1}
-    assert json.loads(result.stdout)["history"]["quarantined_by_reason"] == reasons
+    history = json.loads(result.stdout)["history"]
+    assert (history["quarantined_by_reason"], history["is_enough"]) == (reasons, True)
     assert "QUARANTINE  3 of 403 rows were not used" in result.stderr
     assert "1 delay_not_a_number" in result.stderr
 
