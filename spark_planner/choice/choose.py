@@ -437,10 +437,10 @@ class Counts:
 def decide(counts: Counts, at_once: int = AT_ONCE) -> Decision[Decided]:
     """Count plans, at most ``at_once`` in a round, until the cheapest whose full count is within its limit is certain.
 
-    Assumed without a count, except of native delays on up to `EACH` partitions: more partitions leave no more gaps; and
-    the gaps of a scheme that was not counted are not below `LEAST_RATIO` of its estimate, nor below the worst ratio
-    that was counted by more than `DOUBT`. A scheme that more partitions have not helped gets more only as far as it
-    stays cheaper than a plan that fits.
+    Assumed without a count, except of native delays on up to `EACH` partitions: a scheme leaves no more gaps if its
+    fullest partition gets fewer timers; and the gaps of a scheme that was not counted are not below `LEAST_RATIO` of
+    its estimate, nor below the worst ratio that was counted by more than `DOUBT`. A scheme that more partitions have
+    not helped gets more only as far as it stays cheaper than a plan that fits.
     """
     table = _able(counts.known, counts)
     broad = max(at_once // 10, 1)
@@ -584,39 +584,41 @@ class _Candidate:
 
     def steps(self) -> list[int]:
         """Return the partitions to count next, in order to confirm the bid: itself, and fewer than it."""
-        bid, floor = self.bid, self._floor
+        bid = self.bid
         assert bid is not None
+        fewer = self._open(1, bid - 1)
         if self.fewest is None:
             # Lower bounds may look alike though more partitions help.
-            return [n for n in self._unhelped if n not in self.full] or [n for n in (bid, bid - 1) if n >= floor]
+            return [n for n in self._unhelped if n not in self.full] or [bid, *fewer[-1:]]
         # Gaps need not divide: a partition with all batches sorted by due time has no more gaps than each of four. So
         # the fewest partitions are tried too.
-        middle = (floor + bid) // 2 if floor > self._least else floor
-        return list(dict.fromkeys(n for n in (self._needed(bid), middle, bid - 1) if floor <= n < bid))
+        middle = fewer[len(fewer) // 2 if any(map(self._is_refuted, self.gaps)) else 0 :][:1]
+        return list(dict.fromkeys(n for n in (self._needed(bid), *middle, *fewer[-1:]) if n in fewer))
 
     def rival(self, most: float, ratio: float) -> int | None:
-        """Return the greatest number of partitions that costs less than ``most``, if it may be enough.
+        """Return the partitions that cost less than ``most`` and may be enough, of which the fullest gets the least.
 
-        If a count refutes it, no number of partitions wins. An estimate is at most ``1 / ratio`` times too high.
+        If a count refutes them, no number of partitions wins. An estimate is at most ``1 / ratio`` times too high.
         """
-        least, top = self._floor, self._top(most)
+        least = 1
         if not self.gaps and not self.is_native:
             # Independent of keys: they may weigh less in gaps than in timers.
-            gaps = self.estimated.evaluation.peak_gaps_per_topic * ratio
-            least = max(least, math.ceil(gaps / max(self.allowed(1), 1)))
-        return top if self.can_win and least <= top else None
+            least = math.ceil(self.estimated.evaluation.peak_gaps_per_topic * ratio / max(self.allowed(1), 1))
+        found = self._open(least, self._top(most)) if self.can_win else []
+        return min(found, key=lambda n: (self._counts.keys.fullest(n), n), default=None)
 
     def each(self, most: float) -> list[int]:
         """Return the numbers of partitions up to `EACH` that were not counted and cost less than ``most``."""
         top = min(self._top(most), EACH) if self.is_native and self.can_win else 0
         return [partitions for partitions in range(self._least, top + 1) if partitions not in self.gaps]
 
-    @property
-    def _floor(self) -> int:
-        """The fewest partitions that no count refuted."""
-        fewest = self.fewest or math.inf
-        too_few = max((n for n in self.gaps if n < fewest and self._is_refuted(n)), default=0)
-        return max(too_few + 1, self._least)
+    def _open(self, low: int, high: int) -> list[int]:
+        """Return the partitions that were not counted, of which the fullest gets less than all that were refuted."""
+        share, fewest = self._counts.keys.fullest, self.fewest
+        refuted = (share(n) for n in self.gaps if self._is_refuted(n))
+        least = min((each for each in refuted if fewest is None or each >= share(fewest)), default=math.inf)
+        every = range(max(low, self._least), high + 1)
+        return [n for n in every if n not in self.gaps and share(n) < least * (1 - SAME)]
 
     def _top(self, most: float) -> int:
         """Return the most partitions that cost less, and are fewer than `fewest`; 0: there are none."""

@@ -312,6 +312,27 @@ def test_a_plan_whose_partitions_fill_unevenly_is_not_taken_for_dearer_than_it_i
     assert winner.partitions < 10
 
 
+@given(
+    fits=st.lists(st.integers(1, MOST), min_size=2, max_size=4),
+    heavy=st.lists(st.tuples(st.integers(100, 300), st.integers(0, 99)), min_size=2, max_size=3),
+    off=st.floats(0.3, 3.9),
+)
+def test_heavy_keys_that_share_a_partition_of_some_numbers_do_not_hide_a_number_that_fits(
+    fits: list[int], heavy: list[tuple[int, int]], off: float
+) -> None:
+    keys = KeyShares(1_000, tuple((f"tenant-{number}", timers) for timers, number in sorted(heavy, reverse=True)))
+    shares = [keys.fullest(partitions) for partitions in range(1, MOST + 1)]
+    truths = []
+    for cost, just in enumerate(fits):
+        gaps = ALLOWED / shares[just - 1]  # so many partitions are just enough
+        full = [math.floor(gaps * share) for share in shares]
+        truths.append(Truth(full=full, estimated=gaps * off, cost=float(cost)))
+    world = World(truths, keys)
+    winner = world.decided()
+    assert winner is not None
+    assert world.cost(winner) == pytest.approx(world.cost(world.enough()[0]))
+
+
 def test_where_the_law_is_right_little_is_counted() -> None:
     cheap = [Truth(full=divided(1_000.0), cost=0.1 + n / 10, topics=3) for n in range(1, len(SCHEMES))]
     world = World([Truth(full=divided(90_000.0)), *cheap])
