@@ -18,6 +18,7 @@ from pyspark.sql import SparkSession
 from rich.console import Console
 from typer.testing import CliRunner
 
+from tests.planner.test_survey import of_sends, with_limit
 from tests.support.contradictions import contradictions
 from tests.support.dependent import DEPENDENT
 from timewheel.cli.app import app
@@ -27,9 +28,21 @@ from timewheel.core.durations import DAY_MS, HOUR_MS, MINUTE_MS
 from timewheel.core.escapes import timewheel_command
 from timewheel.core.plan import Calendar, Native, Plan, Ring, Tiered, Wheel
 from timewheel.core.planfile import save_plan
+from timewheel.spark_planner.estimating import estimate
 from timewheel.spark_planner.history.generate import START_MS
 from timewheel.spark_planner.job import plan_for, survey
-from timewheel.spark_planner.results.facts import Prices, in_words, next_steps, planned_facts
+from timewheel.spark_planner.results import tables
+from timewheel.spark_planner.results.facts import (
+    Prices,
+    consequence,
+    estimated_facts,
+    estimated_verdict,
+    gaps,
+    in_words,
+    next_steps,
+    planned_facts,
+    rooms_of,
+)
 from timewheel.spark_planner.results.report_page import report_page
 
 Sends = tuple[NDArray[np.int64], NDArray[np.int64]]
@@ -255,3 +268,23 @@ def test_a_plan_in_words() -> None:
     tiered = replace(BASE, scheme=Tiered(window_ms=12 * HOUR_MS, tiers_ms=(12 * HOUR_MS, DAY_MS, 5 * DAY_MS)))
     assert in_words(tiered).startswith("Timers due in more than 12 hours wait in topics of 5 days, 1 day and 12 hours")
     assert in_words(replace(BASE, partitions=3)).startswith("Timers wait in your topic of 3 partitions, under the")
+
+
+@pytest.mark.parametrize("as_is", [False, True], ids=["continued", "as it is"])
+@pytest.mark.parametrize("sends", [week, sticky, turns, blocks])
+def test_an_answer_from_a_survey_has_one_figure_of_native_gaps(
+    sends: Callable[[np.random.Generator], Sends], *, as_is: bool
+) -> None:
+    stored = of_sends(*sends(np.random.default_rng(4)))
+    found = estimate(stored, "", BASE, with_limit(6_000), candidates=[BASE], as_is=as_is)
+    figure = gaps(found, found.choice.native)
+    texts = [estimated_verdict(found), consequence(found), *tables.plans_table(found).rows[0][2:3]]
+    if as_is:
+        texts.append(found.choice.reasons[0])
+    assert [text for text in texts if f"{figure.value:,.0f}" not in text] == []
+    facts = estimated_facts(found)
+    assert facts["native"]["gaps"]["value"] == facts["recommended"]["gaps"]["value"] == figure.value
+    room = next(room for room in rooms_of(found) if room.limit.startswith("80%"))
+    broken = facts["native"]["broken_constraints"]
+    assert (room.times < 1) == ("gap_fraction" in broken) == (figure.value > 0.8 * 6_000)
+    assert found.keeps_limits == (not broken)
