@@ -303,9 +303,9 @@ def plan(
     """Choose a plan from a history of delays: price some 300 plans, explain the best, and replay every timer through
     it.
 
-    Exit status 1 if no plan keeps every limit, or over 5 % of the rows cannot be used; the plan that breaks the fewest
-    limits is written nevertheless. Exit status: 3 if the history is a burst, and twice as many timers would break the broker's gap limit. Once the plan is
-    live, `timewheel plan check` monitors whether it still holds.
+    Exit status: 1 if no plan keeps every limit, or over 5 % of the rows cannot be used; the plan that breaks the fewest
+    limits is written nevertheless. 3 if the history is a burst, and twice as many timers would break the broker's gap
+    limit. Once the plan is live, `timewheel plan check` monitors whether it still holds.
     """
     need_one_source(history, asked, {"--report": report, "--all-topics": all_topics})
     if all_topics:
