@@ -701,7 +701,7 @@ def planning(
     yield Wanted(quick=dict.fromkeys(rules, allowed), full=(plan, native_plan), stage="replaying simple rules")
     # No later replay contradicts the decision.
     beside = {**replays.counted([*rules, plan, native_plan]), **decided.confirmed}
-    choice = priced.choice(recommended, decided.counted, beside)
+    choice = priced.choice(recommended, decided.counted, beside, [*decided.confirmed, plan, native_plan])
     native = replays.predicted(native_plan, profile)
     return Planned(
         profile=profile,

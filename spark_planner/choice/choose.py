@@ -13,7 +13,7 @@ could be cheaper than the cheapest that is confirmed is counted with the most pa
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import NamedTuple, TypeVar
@@ -180,14 +180,13 @@ class Choice:
         native: The native plan with one partition: the plan that a user has today.
         considered: Number of candidates. Candidates that were not priced cost more, regardless of their gaps.
         candidates: The priced candidates, in a fixed order.
-        front: The Pareto front of these in peak gaps and cost, the cheapest first; if any candidate breaks nothing,
-            only such candidates.
         article: The plans of the source article's rules of thumb, by rule name.
         rooms: The volume at which each limit is reached, the nearest first.
         reasons: Sentences, at most `reasons.MOST`.
         counted: The most gaps of any partition, for candidates that were counted and not only estimated.
         beside: The same for the recommended plan, native delays and the rules of thumb; a figure above the limit is a
             lower bound. Empty if nothing was counted.
+        full: The plans that were counted in full; counts of others are quick.
         ties: Other candidates that break nothing and whose cost is within `reasons.TIE` of the recommended plan's, the
             strongest rival first.
     """
@@ -196,12 +195,12 @@ class Choice:
     native: Evaluation
     considered: int
     candidates: tuple[Assessed, ...]
-    front: tuple[Assessed, ...]
     article: tuple[tuple[str, Assessed], ...]
     rooms: tuple[Room, ...]
     reasons: tuple[str, ...]
     counted: Mapping[Plan, int] = field(default_factory=dict)
     beside: Mapping[Plan, int] = field(default_factory=dict)
+    full: frozenset[Plan] = frozenset()
     ties: tuple[Evaluation, ...] = ()
 
     @property
@@ -315,7 +314,11 @@ class Priced(Screening):
         return min(self.priced, key=rank)
 
     def choice(
-        self, recommended: Assessed, counted: Mapping[Plan, int], beside: Mapping[Plan, int] | None = None
+        self,
+        recommended: Assessed,
+        counted: Mapping[Plan, int],
+        beside: Mapping[Plan, int] | None = None,
+        full: Iterable[Plan] | None = None,
     ) -> Choice:
         chosen, limits, growth, assessed = recommended.evaluation, self.limits, self.growth, tuple(self.priced)
         # If the count refuted all candidates, none fits, regardless of the estimates.
@@ -327,7 +330,6 @@ class Priced(Screening):
             native=self.native,
             considered=len(self.plans),
             candidates=assessed,
-            front=front_of(fitting or assessed),
             article=tuple(
                 (name, one.judged(known.get(one.evaluation.plan), max_countable(allowed, growth)))
                 for name, one in self.rules.items()
@@ -336,19 +338,10 @@ class Priced(Screening):
             reasons=(),
             counted=counted,
             beside=beside or {},
+            full=frozenset(counted if full is None else full),
             ties=tied_with(chosen, [one.evaluation for one in fitting], limits, counted, allowed / growth),
         )
-        ranked = [one.evaluation for one in sorted(assessed, key=rank)]
-        return replace(made, reasons=reasons_for(made, ranked, len(fitting), limits, growth))
-
-
-def front_of(assessed: Sequence[Assessed]) -> tuple[Assessed, ...]:
-    """Return the Pareto front in peak gaps and cost, the cheapest first."""
-    front: list[Assessed] = []
-    for one in sorted(assessed, key=lambda one: (one.cost_writes_per_second, one.evaluation.peak_gaps)):
-        if not front or one.evaluation.peak_gaps < front[-1].evaluation.peak_gaps:
-            front.append(one)
-    return tuple(front)
+        return replace(made, reasons=reasons_for(made, limits, growth))
 
 
 AT_ONCE = 20  # most plans that are counted in one pass,

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from .choose import Assessed, Choice
 
 COUNTED, ESTIMATED = "counted", "estimated"
+QUICKLY = "quick count"  # without the ends of ledgers, and of keyless sends in turns alone: a full count may find more
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,7 +26,7 @@ class Amount:
     """A number of a plan, and how it is known."""
 
     value: float
-    known: str = ESTIMATED  # or `COUNTED`
+    known: str = ESTIMATED  # or `COUNTED`, or `QUICKLY`
     is_least: bool = False  # the count ended above the limit: there are more
 
     def __str__(self) -> str:
@@ -47,11 +48,11 @@ def gaps_of(
     if count is None:
         return Amount(value=evaluation.peak_gaps_per_partition)
     allowed = max_countable(constraints.allowed_gaps(evaluation.gap_limit_ranges), growth)
-    # Counts of other plans end at the limit.
-    is_least = count > allowed and plan not in (choice.recommended.evaluation.plan, choice.native.plan)
+    # A quick count ends at the limit; what it refutes is refuted.
+    is_least = count > allowed and plan not in choice.full
     count = allowed if is_least else count
     if growth == 1:
-        return Amount(value=count, known=COUNTED, is_least=is_least)
+        return Amount(value=count, known=COUNTED if is_least or plan in choice.full else QUICKLY, is_least=is_least)
     return Amount(value=at_growth(count, growth), is_least=is_least)
 
 
@@ -204,11 +205,8 @@ def stays(plan: Plan) -> bool:
     return isinstance(plan.scheme, Native) and plan.own_partitions == 1
 
 
-def reasons_for(
-    choice: Choice, candidates: Sequence[Evaluation], fitting: int, constraints: Constraints, growth: float
-) -> tuple[str, ...]:
+def reasons_for(choice: Choice, constraints: Constraints, growth: float) -> tuple[str, ...]:
     """Return at most `MOST` sentences for a choice, the most important first."""
-    del candidates, fitting
     chosen, known = choice.recommended.evaluation, alternatives(choice, constraints, growth)
     others = [one for one in sorted(known, key=lambda one: (one.cost, one.gaps.value)) if not one.broken]
     found = [
@@ -298,7 +296,8 @@ def _one_partition(chosen: Evaluation, others: Sequence[Alternative]) -> str:
 
 
 def _how_known(*found: Alternative) -> str:
-    return f" ({COUNTED if all(one.gaps.known == COUNTED for one in found) else ESTIMATED})"
+    every = {one.gaps.known for one in found}
+    return f" ({next(known for known in (ESTIMATED, QUICKLY, COUNTED) if known in every)})"
 
 
 def _cost(

@@ -12,9 +12,9 @@ from timewheel.core.broker_profile import BrokerProfile
 from timewheel.core.durations import DAY_MS, HOUR_MS
 from timewheel.core.plan import Calendar, Native, Plan, Ring, Scheme, Tiered, Wheel
 from timewheel.spark_planner.choice.candidates import candidate_plans
-from timewheel.spark_planner.choice.choose import Choice, choose, front_of
+from timewheel.spark_planner.choice.choose import Choice, choose
 from timewheel.spark_planner.choice.constraints import Constraints
-from timewheel.spark_planner.choice.reasons import describe, tied_with
+from timewheel.spark_planner.choice.reasons import alternatives, describe, front_of_alternatives, tied_with
 from timewheel.spark_planner.pricing.evaluate import evaluate
 from timewheel.spark_planner.pricing.simulation import simulation_of
 from timewheel.spark_planner.summary.cells import Cells
@@ -71,19 +71,22 @@ def test_a_margin_holds_so_many_times_the_gaps_to_the_limit(choice: Choice, cell
 
 
 def test_no_plan_of_the_front_is_beaten_in_both(choice: Choice) -> None:
-    assert len(choice.front) >= 3
-    points = [(one.cost_writes_per_second, one.evaluation.peak_gaps) for one in choice.front]
+    front = front_of_alternatives(alternatives(choice, Constraints(), 1.0), choice.recommended.evaluation.plan)
+    assert len(front) >= 3
+    points = [(one.cost, one.gaps.value) for one in front]
     assert points == sorted(points)
     assert [gaps for _, gaps in points] == sorted((gaps for _, gaps in points), reverse=True)
     for one in choice.candidates:
         if not one.broken:
-            cost, gaps = one.cost_writes_per_second, one.evaluation.peak_gaps
+            cost, gaps = one.cost_writes_per_second, one.evaluation.peak_gaps_per_partition
             assert any(other_cost <= cost and other_gaps <= gaps for other_cost, other_gaps in points)
 
 
 def test_of_two_with_as_many_gaps_the_cheaper_alone_is_of_the_front(choice: Choice) -> None:
-    dearer = [replace(one, cost=replace(one.cost, relay=one.cost.relay + 1)) for one in choice.front]
-    assert front_of([*dearer, *choice.front]) == choice.front
+    found, chosen = alternatives(choice, Constraints(), 1.0), choice.recommended.evaluation.plan
+    front = front_of_alternatives(found, chosen)
+    dearer = [replace(one, cost=one.cost + 1) for one in front]
+    assert front_of_alternatives([*dearer, *found], chosen) == front
 
 
 def test_the_article_s_rules_are_priced_beside_it(choice: Choice) -> None:

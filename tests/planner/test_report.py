@@ -202,7 +202,8 @@ def test_reasons_stand_in_order_and_the_rules_of_thumb_are_folded(report: Shown,
     )
     found = {row[0]: row[1:] for row in rows}
     for name, one in planned.choice.article:
-        assert found[name][:3] == [str(one.evaluation.plan.partitions), str(gaps(planned, one.evaluation)), "counted"]
+        figure = gaps(planned, one.evaluation)
+        assert found[name][:3] == [str(one.evaluation.plan.partitions), str(figure), figure.known]
 
 
 def test_prices_are_shown_where_they_are_given_and_change_nothing_else(html: str, planned: Planned) -> None:

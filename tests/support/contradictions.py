@@ -74,7 +74,7 @@ def _alternatives(facts: Mapping[str, Any]) -> Iterator[str]:
     chosen, front = facts["recommended"], facts["front"]
     for one in [*front, *facts["ties"], *facts["article_rules"].values()]:
         over = one["gaps"]["value"] > _grown(facts) or one["gaps"]["is_least"]
-        if one["gaps"]["known"] == "counted" and over != (GAP in one["broken_constraints"]):
+        if one["gaps"]["known"] != "estimated" and over != (GAP in one["broken_constraints"]):
             yield f"{one['scheme']}: {one['gaps']} and breaks {one['broken_constraints']}"
     for one in [*front, *facts["ties"]]:  # a simple rule need not be among the candidates
         fits = facts["keeps_limits"] and not one["broken_constraints"]
