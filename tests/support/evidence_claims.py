@@ -193,7 +193,7 @@ evaluation beside the exact count: .*
 planner/test_accuracy.py: Estimate beside the exact count; 8 workloads
 off {off at most} of {least native peak} or more
 the cheapest plan, .*
-planner/test_decisions.py: No cheaper plan keeps the limits; 12 histories of dependent delays
+planner/test_decisions.py: No cheaper plan keeps the limits; histories of dependent delays
 of up to {by hand} plans counted
 .* days of a process with delays up to 30
 planner/test_band.py: Band at 95 % from 7 and 14 days, for 150
