@@ -281,14 +281,15 @@ class ClassArchive:
                     return f'"-XX:ArchiveClassesAtExit={new}"'
                 ready = new.replace(folder / f"{name}.{new.stat().st_size}.jsa")
                 os.ftruncate(self._lock, 0)  # an archive that is lost will be written again
-            os.utime(ready)
-            for other in folder.glob(f"{_ARCHIVE}*"):
-                if other.stat().st_mtime < time.time() - _UNUSED_S:
-                    other.unlink()
         except OSError:  # another session writes it, Java could not, or nothing can be written here
             self.release()
             return ""
         self.release()
+        with suppress(OSError):  # a disk that is read-only has an archive all the same
+            os.utime(ready)
+            for other in folder.glob(f"{_ARCHIVE}*"):
+                if other.stat().st_mtime < time.time() - _UNUSED_S:
+                    other.unlink()
         # Java maps it into memory as it is: verified, it cannot be damaged, and a shorter file would end Java.
         return f'"-XX:SharedArchiveFile={ready}" -XX:+VerifySharedSpaces'
 

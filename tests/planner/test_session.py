@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import subprocess
 import sys
@@ -95,6 +96,21 @@ def test_a_folder_that_cannot_be_used_is_not(archive: ClassArchive, tmp_path: Pa
     (tmp_path / "file").touch()
     assert archive.options(tmp_path / "file", NAME) == ""
     assert archive.options(tmp_path / "a:b", NAME) == ""  # Java would take it for two archives
+
+
+def test_an_archive_on_a_read_only_disk_is_read(
+    archive: ClassArchive, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    archive.options(tmp_path, NAME)
+    archive.release(has_run=True)
+    written(tmp_path)
+    of_a_later_run(tmp_path)
+
+    def refused(*_: object) -> None:
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+
+    monkeypatch.setattr(os, "utime", refused)  # as root may write wherever the disk lets it
+    assert "SharedArchiveFile" in of_a_later_run(tmp_path)
 
 
 def test_archives_of_former_versions_are_removed(archive: ClassArchive, tmp_path: Path) -> None:
