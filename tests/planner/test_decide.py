@@ -266,6 +266,7 @@ def test_a_law_that_is_wrong_by_one_factor_changes_nothing(gaps: list[float], fa
 
 
 NATIVE, DAYS = SCHEMES[:2]
+CALENDAR = Truth(full=[0] * MOST, cost=3.3)
 CASES = {
     # Runs of one sender: 7 partitions were estimated, a topic per day costs more than one and less than seven.
     "blocks": ([Truth(full=divided(5_116, 0.5), estimated=49_419.0), Truth(full=[341] * MOST, topics=3)], NATIVE, 1),
@@ -273,6 +274,8 @@ CASES = {
     "nine": ([Truth(full=divided(473), allowed=121, estimated=121.0, told=0.01)], NATIVE, 4),
     # Two delays in strict turns: two partitions have no gap, three have many.
     "turns": ([Truth(full=[9_000, 0, *[8_500] * (MOST - 2)], estimated=24_000.0)], NATIVE, 2),
+    # Of six delays in turns: twelve partitions were estimated, and seven still cost less than a topic per day.
+    "six": ([Truth(full=[*[9_000] * 5, 0, *[8_500] * (MOST - 6)], estimated=96_000.0), CALENDAR], NATIVE, 6),
     # With a second producer, which only a full count plays, two partitions are not enough.
     "two producers": ([Truth(full=divided(18_000), quick=[9_000, *[0] * (MOST - 1)])], NATIVE, 3),
     "only in full": ([Truth(full=[9_000] * MOST, quick=[0] * MOST), Truth(full=[0] * MOST, cost=99.0)], DAYS, 1),
