@@ -138,6 +138,7 @@ def path_of(uri: str) -> str:
 
 def _charset(source: str, encoding: str) -> str:
     try:
+        "".encode(encoding)  # refuses those that are not of text
         return codecs.lookup(encoding).name
     except LookupError:
         raise HistoryUnreadable(source, f"no encoding {encoding!r} is known", "give another with --encoding") from None
@@ -231,7 +232,7 @@ def _looked(
             raise HistoryUnreadable(
                 source, f"{name} cannot be read: {said}", "check that you may read it, and that it is whole"
             ) from None
-        return _written(source, name, kind, first, last, separator, encoding) if first.strip() else None
+        return _written(source, name, kind, first, last, separator, encoding)
 
     with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="timewheel-files") as pool:
         yield from zip(files, pool.map(look, files), strict=True)
@@ -263,7 +264,7 @@ class _Hadoop:
 
 def _written(
     source: str, name: str, kind: str | None, first: bytes, last: bytes, separator: str | None, encoding: str | None
-) -> Written:
+) -> Written | None:
     for start, binary in _BINARY.items():
         if first.startswith(start) and kind is not None:
             raise HistoryUnreadable(source, f"{name} is no {kind}, by its first bytes", f"give --format {binary}")
@@ -271,11 +272,13 @@ def _written(
             return Written(binary)
     _refuse_packed(source, name, first)
     charset = encoding or encoding_of(first)
+    _refuse_encoding(source, name, charset, _CHARSETS.keys())
     text = first.decode(charset, "replace").lstrip("\ufeff")
+    if not text.strip():
+        return None
     if kind == "json" or (kind is None and text.lstrip()[:1] in {"{", "["}):
         _refuse_encoding(source, name, charset, {"utf-8", "utf-8-sig"})
         return _json(source, name, text, last)
-    _refuse_encoding(source, name, charset, _CHARSETS.keys())
     header = next(line for line in text.splitlines() if line.strip())
     options = csv_options(separator, charset, text)
     fields = _fields(header, dict(options)["sep"])
@@ -302,7 +305,7 @@ def encoding_of(first: bytes) -> str:
     for mark, name in _MARKS:
         if first.startswith(mark):
             return name
-    if b"\0" in first:
+    if 4 * first.count(0) > len(first):
         return "utf-16-be" if first[:1] == b"\0" else "utf-16-le"
     try:
         codecs.getincrementaldecoder("utf-8")().decode(first)  # the last character may be cut

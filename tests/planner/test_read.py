@@ -73,18 +73,6 @@ def test_a_table_is_read_by_its_name(spark: SparkSession, usual: DataFrame) -> N
     assert not Path("spark-warehouse").exists()  # which Spark would leave wherever a plan is made
 
 
-def test_a_compressed_csv_with_foreign_names_and_seconds(spark: SparkSession, usual: DataFrame, tmp_path: Path) -> None:
-    seconds = usual.select(
-        (F.col("publish_ms") / 1000).cast("decimal(20,3)").alias("sent at"),
-        ((F.col("due_ms") - F.col("publish_ms")) / 60_000).alias("wait.minutes"),
-        F.col("size_bytes").alias("bytes"),
-    )
-    path = str(tmp_path / "log.csv.gz")
-    seconds.write.option("header", "true").option("compression", "gzip").csv(path)
-    mapping = ColumnMapping(publish="sent at", delay="wait.minutes", size="bytes", time_unit="s", delay_unit="m")
-    assert normalised(read_history(spark, path), mapping) == [(p, d, s, None, "") for p, d, s, _, _ in ROWS]
-
-
 TIMES: tuple[tuple[str, TimeUnit], ...] = (
     ("{}", "auto"),
     ("{}", "ms"),
@@ -179,8 +167,6 @@ def test_a_unit_that_there_is_not_is_refused() -> None:
 @pytest.mark.parametrize(
     ("name", "content", "options", "message"),
     [
-        ("nowhere.parquet", None, {}, r"PATH_NOT_FOUND.*check the path"),
-        ("nowhere", None, {}, r"check the path"),
         ("damaged.parquet", "this is no parquet", {}, r"check that it is whole"),
         ("x.csv", "publish_ms,due_ms\n1,2\n", {"file_format": "no-such-format"}, r"name a format that this Spark has"),
         ("table", None, {"file_format": "table"}, r"check the table's name"),

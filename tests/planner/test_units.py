@@ -7,8 +7,6 @@ import re
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -145,22 +143,6 @@ def test_two_columns_that_could_both_be_meant_are_named(spark: SparkSession) -> 
     with pytest.raises(BadColumnMapping, match="'delay_s' and 'delay_minutes' could both be meant"):
         raw.transform(assessed(ColumnMapping()))
     assert read_rows(raw, delay="delay_minutes") == [(T0_MS, T0_MS + 60_000)]
-
-
-@pytest.mark.parametrize(("unit", "zone"), [("ns", None), ("ns", "UTC"), ("us", None), ("ms", "UTC")])
-def test_a_parquet_file_is_read_as_pandas_meant_it(
-    spark: SparkSession, tmp_path: Path, unit: str, zone: str | None
-) -> None:
-    rows = [(T0_MS, T0_MS), (T0_MS, T0_MS + HOUR_MS)]
-    path = str(tmp_path / "history.parquet")
-    columns_of = [
-        pa.array([at * 1_000_000 for at in times]).cast(pa.timestamp("ns")) for times in zip(*rows, strict=True)
-    ]
-    kind = pa.timestamp(unit, zone)
-    table = pa.table({name: of.cast(kind) for name, of in zip(("publish", "due"), columns_of, strict=True)})
-    pq.write_table(table, path, version="2.6")  # which keeps nanoseconds
-    assert pq.read_schema(path).field("due").type == kind
-    assert sorted(read_rows(read_history(spark, path))) == rows
 
 
 def test_a_json_field_that_comes_late_is_read(spark: SparkSession, tmp_path: Path) -> None:
