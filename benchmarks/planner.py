@@ -131,7 +131,7 @@ def write_mixture(path: Path, rows: int) -> Path:
                 "due_ms": publish_ms + delay_ms,
                 "size_bytes": np.full(count, PAYLOAD_BYTES, np.int64),
                 "key": pa.nulls(count, pa.string()),
-                "topic": pa.array([""] * count),
+                "topic": pa.array(["bench"] * count),
             }
         )
         writer = writer or pq.ParquetWriter(path, group.schema)
@@ -385,7 +385,7 @@ def cells_of(spark: Any, path: Path) -> Any:
     from timewheel.spark_planner.summary.statistic import statistic_of  # noqa: PLC0415 - see count_natively
 
     statistic = statistic_of(spark.read.parquet(str(path)).transform(assessed(ColumnMapping())))
-    return statistic.cells[""]
+    return statistic.cells[statistic.topic()]
 
 
 # --- memory
