@@ -1,28 +1,23 @@
-"""Extrapolates a history that is shorter than its delays: warm-up, days to repeat, continuation, confidence, trend.
-
-The confidence interval of the steady state's peak is a bootstrap over days, since a continuation is based on few days:
-the days themselves are drawn with replacement, a continuation is drawn from these, and each draw gives the peak of its
-gaps. The gaps that a day's sends add at any later time are computed once for each day, so that a draw is a sum of
-curves; pairs across midnight are left out.
-"""
+"""Extrapolates a history that is shorter than its delays: warm-up, days to repeat, continuation, trend."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import count, islice
-from math import sqrt
 from typing import Literal
 
 import numpy as np
 
-from timewheel.core.durations import DAY_MS, HOUR_MS
+from timewheel.core.durations import DAY_MS, HOUR_MS, ROUND_MS
 from timewheel.core.gap_law import shows_day, shows_full
 from timewheel.core.plan import Plan
 
+from .confidence import Bands, ConfidenceInterval
 from .exact.sends import Stretch
-from .pricing.simulation import NATIVE, simulation_of
+from .pricing.simulation import NATIVE
 from .summary.cells import CELL_LIMIT, Cells, Floats
 
 WEEK = 7
@@ -95,7 +90,9 @@ def _campaigns(hours: Floats) -> list[int]:
     is_much = hours > CAMPAIGN_TIMES * (ordinary + 1)
     excess = np.where(is_much, hours - ordinary, 0.0).sum(axis=1)
     found = np.flatnonzero(excess > CAMPAIGN_SHARE * max(float(np.median(hours.sum(axis=1))), 1.0))
-    return found.tolist() if len(found) <= MAX_CAMPAIGN_DAYS * number else []
+    # A campaign may last several days; days apart are campaigns that recur, and belong to the topic's normal use.
+    is_once = bool((np.diff(found) == 1).all())
+    return found.tolist() if is_once and len(found) <= MAX_CAMPAIGN_DAYS * number else []
 
 
 def compounded(first: Floats, last: Floats, weeks: float) -> float:
@@ -237,12 +234,34 @@ class Continuation:
         return tuple(found)
 
 
-def continuation(days: Days, warm_up_ms: int, rng: np.random.Generator) -> Continuation:
-    """Draw enough days for the topic to fill up, and a further week in which it is full."""
+COMPLETE_MS = (*(duration_ms for duration_ms in ROUND_MS if DAY_MS <= duration_ms <= 10 * DAY_MS), WEEK * DAY_MS)
+"""Intervals of calendars and slots that a continuation shows complete; its last week shows all shorter ones. To
+complete an interval may take twice its length: 20 days would double the usual continuation. Of such an interval the
+continuation shows a part, and the plan's band makes up for it, since it is for seasons of complete intervals.
+"""
+
+
+def continuation(days: Days, warm_up_ms: int, rng: np.random.Generator, most: int | None = None) -> Continuation:
+    """Draw enough days for the topic to fill up, a further week in which it is full, and the rest of the first interval
+    of each calendar for which all sends are there.
+
+    Args:
+        days: The days of the history.
+        warm_up_ms: Time until the topic is full.
+        rng: Chooses the days.
+        most: The number of further days up to which intervals are completed; None: always.
+    """
     # Each of the days that may be drawn is used equally often, in random order; from three weeks of days on, a Monday
     # follows a Sunday.
     history_days = len(days.begins_ms)
     wanted = max(-(-warm_up_ms // DAY_MS) + WEEK - history_days, WEEK)
+    # All sends that may be due in an interval are there if it begins when the topic is full. An interval longer than
+    # the warm-up divides little: its topic is as full as that of native delays.
+    full_ms = days.begins_ms[0] + warm_up_ms
+    ends_ms = [(-(-full_ms // long_ms) + 1) * long_ms for long_ms in COMPLETE_MS if long_ms <= warm_up_ms]
+    complete = -(-(max(ends_ms, default=0) - days.end_ms) // DAY_MS)
+    if most is None or complete <= most:
+        wanted = max(wanted, complete)
     if not days.by_weekday:
         return Continuation(days=days, sources=tuple(islice(_in_turns(days.drawn, rng), wanted)))
     of_weekday = [_in_turns([day for day in days.drawn if day % WEEK == weekday], rng) for weekday in range(WEEK)]
@@ -274,79 +293,6 @@ def extended_cells(cells: Cells, stretches: tuple[Stretch, ...], limit: int) -> 
 
 
 LEAST_DAYS = 3  # fewer days do not show the spread of days
-DRAWS = 400
-CERTAINTY = 0.95
-NORMAL = 1.96  # standard deviations of a normal distribution that contain this share
-HOURLY_DAYS = 60  # for longer continuations the moments are a day apart
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConfidenceInterval:
-    """The 95 % confidence interval of a full topic's peak, as multiples of the continuation's peak."""
-
-    low: float  # lower end
-    high: float  # upper end
-
-
-def confidence(
-    cells: Cells, native: Plan, continued: Continuation, rng: np.random.Generator
-) -> ConfidenceInterval | None:
-    """Compute the band of native gaps; None: there are too few days, or the days leave no gap."""
-    days = len(continued.days.drawn)
-    if days < LEAST_DAYS:
-        return None
-    # The number of days including the history's own: those are a draw as well.
-    length = len(continued.days.begins_ms) + len(continued.sources)
-    step_ms = HOUR_MS if length <= HOURLY_DAYS else DAY_MS
-    curves = _curves(cells, native, continued, length, step_ms)
-    peaks = _peaks(curves, length, DAY_MS // step_ms, rng)
-    middle = float(np.median(peaks))
-    if middle < 1:
-        return None
-    tail = (1 - CERTAINTY) / 2
-    low, high = np.quantile(peaks / middle - 1, [tail, 1 - tail]) * _wider(days)
-    # Add the random error of a count.
-    error = NORMAL / sqrt(middle)
-    return ConfidenceInterval(low=max(1 - sqrt(low**2 + error**2), 0.0), high=1 + sqrt(high**2 + error**2))
-
-
-def _curves(cells: Cells, native: Plan, continued: Continuation, length: int, step_ms: int) -> Floats:
-    """Compute the gaps that each day leaves, a row for each day: at steps from its beginning, over ``length`` days."""
-    ages_ms = np.arange(0, length * DAY_MS, step_ms).astype(np.float64)
-    curves = np.zeros((len(continued.days.drawn), len(ages_ms)))
-    for line, day in enumerate(continued.days.drawn):
-        begins_ms = continued.days.begins_ms[day]
-        part = cells.sent_within(begins_ms, begins_ms + DAY_MS)
-        if len(part):
-            curve = simulation_of(native, part).gaps
-            curves[line] = np.interp(begins_ms + ages_ms, curve.at_ms, curve.gaps, left=0.0, right=0.0)
-    return curves
-
-
-def _peaks(curves: Floats, length: int, steps: int, rng: np.random.Generator) -> Floats:
-    """Return the peak of the last week of each draw of so many days."""
-    days = len(curves)
-    # First draw the days of each pool, then draw from the pool.
-    pools = rng.integers(0, days, (DRAWS, days))
-    drawn = np.take_along_axis(pools, rng.integers(0, days, (DRAWS, length)), axis=1)
-    gaps = np.zeros((DRAWS, length * steps))
-    for day in range(length):
-        gaps[:, day * steps :] += curves[drawn[:, day], : (length - day) * steps]
-    found: Floats = gaps[:, -WEEK * steps :].max(axis=1)
-    return found
-
-
-def _wider(days: int) -> float:
-    """Return the correction for few days: their spread is less than that of all days, and is itself uncertain
-    (Student's t, by the series of Cornish and Fisher).
-    """
-    freedom = days - 1
-    t = NORMAL
-    t += (NORMAL**3 + NORMAL) / (4 * freedom)
-    t += (5 * NORMAL**5 + 16 * NORMAL**3 + 3 * NORMAL) / (96 * freedom**2)
-    return t / NORMAL * sqrt(days / freedom)
-
-
 MAX_TIMERS = 25_000_000
 """Most timers of a continued history: with delays of a year, a week of ten million timers would become half a billion.
 """
@@ -364,8 +310,33 @@ class Continued:
     # reason why a history that is too short is not continued: the user declined (``as_is``), it has no whole day
     # (``burst``), or the continuation would be too large (``days``, ``timers``)
     unfit: Literal["", "as_is", "burst", "days", "timers"] = ""
-    # confidence interval of native gaps, relative to the continuation; None: unknown
-    confidence: ConfidenceInterval | None = None
+
+    @cached_property
+    def _bands(self) -> Bands | None:
+        if self.continuation is None or len(self.continuation.days.drawn) < LEAST_DAYS:
+            return None
+        days = self.continuation.days
+        return Bands(self.cells, days.begins_ms, days.drawn, self.continuation.sources)
+
+    def band(self, plan: Plan) -> ConfidenceInterval | None:
+        """Return the confidence interval of a plan's peak, as multiples of the count on the continuation, computed once
+        for each scheme; None: the history is not continued, there are too few days, or they leave no gap.
+        """
+        if self._bands is None or self.warm_up is None or self.warm_up.gaps < 1:
+            return None
+        return self._bands.of(plan)
+
+    @property
+    def confidence(self) -> ConfidenceInterval | None:
+        """The confidence interval of native gaps."""
+        return self.band(NATIVE)
+
+    def upper_of(self, plan: Plan) -> float:
+        """Return the factor on a plan's count for which it is chosen: the upper end of its band, else that of native
+        gaps, at least 1.
+        """
+        found = self.band(plan) or self.confidence
+        return 1.0 if found is None else max(found.high, 1.0)
 
     @property
     def is_short(self) -> bool:
@@ -374,8 +345,8 @@ class Continued:
 
     @property
     def upper(self) -> float:
-        """Factor on the continuation's figures for which the plan is made: the upper end of the band."""
-        return 1.0 if self.confidence is None else self.confidence.high
+        """The factor of native gaps."""
+        return self.upper_of(NATIVE)
 
 
 def continued_from(alone: Cells, *, as_is: bool = False) -> Continued:
@@ -388,14 +359,10 @@ def continued_from(alone: Cells, *, as_is: bool = False) -> Continued:
     if not found.has_rate:
         return Continued(cells=alone, warm_up=found, unfit="burst")
     rng = np.random.default_rng(_SEED)
-    continued = continuation(days_of(alone), found.warm_up_ms, rng)
-    if len(continued.sources) > MAX_DAYS:
-        return Continued(cells=alone, warm_up=found, unfit="days")
-    if alone.timers * (1 + len(continued.sources) / len(continued.days.begins_ms)) > MAX_TIMERS:
-        return Continued(cells=alone, warm_up=found, unfit="timers")
-    return Continued(
-        cells=extended_cells(alone, continued.stretches, CELL_LIMIT),
-        warm_up=found,
-        continuation=continued,
-        confidence=confidence(alone, NATIVE, continued, rng),
-    )
+    days = days_of(alone)
+    most = min(MAX_DAYS, int((MAX_TIMERS / alone.timers - 1) * len(days.begins_ms)))
+    continued = continuation(days, found.warm_up_ms, rng, most)
+    if len(continued.sources) > most:
+        return Continued(cells=alone, warm_up=found, unfit="days" if len(continued.sources) > MAX_DAYS else "timers")
+    cells = extended_cells(alone, continued.stretches, CELL_LIMIT)
+    return Continued(cells=cells, warm_up=found, continuation=continued)

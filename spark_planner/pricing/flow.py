@@ -400,8 +400,12 @@ class Flow:
 
 def flow_of(plan: Plan, *cells: Cells, resolution: Resolution = CLOSE) -> Flow:
     # Delays beyond the plan's ``max_delay`` are routed all the same. Finer cells cost time, coarser cells precision.
+    return routed(plan, Pieces.joined(*(pieces_of(part) for part in cells)), resolution)
+
+
+def routed(plan: Plan, pieces: Pieces, resolution: Resolution = CLOSE) -> Flow:
+    """Send pieces through a plan."""
     table = steps(plan)
-    pieces = Pieces.joined(*(pieces_of(part) for part in cells))
     return _beside_shadow(plan, table, pieces, resolution) if plan.intake else _routed(table, pieces, resolution)
 
 

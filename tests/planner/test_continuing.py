@@ -34,8 +34,9 @@ PLANS = (plan_of(partitions=3), plan_of(Tiered(window_ms=HOUR_MS, tiers_ms=(HOUR
 
 def test_each_day_comes_as_often_as_the_others_and_no_campaign_does() -> None:
     found = continuation(DAYS, 20 * DAY_MS, np.random.default_rng(0))
-    # Five days there are, twenty fill the topic, and seven more it is to be full.
-    assert len(found.sources) == 22
+    # The topic is full from day 20,478 since 1970 on, and the next interval of ten days is from day 20,480 to 20,490;
+    # the history ends with day 20,463.
+    assert len(found.sources) == 27
     counts = Counter(found.sources)
     assert set(counts) == {0, 1, 3, 4}
     assert max(counts.values()) - min(counts.values()) <= 1
@@ -51,6 +52,22 @@ def test_the_days_follow_each_other_at_the_same_time_of_the_clock() -> None:
 
 def test_a_long_history_goes_on_for_a_week_at_least() -> None:
     assert len(continuation(DAYS, 5 * DAY_MS, np.random.default_rng(0)).sources) == 7
+
+
+@pytest.mark.parametrize("warm_up_days", range(6, 60, 5))
+def test_an_interval_of_each_calendar_is_complete_after_the_warm_up(warm_up_days: int) -> None:
+    found = continuation(DAYS, warm_up_days * DAY_MS, np.random.default_rng(0))
+    full_ms, end_ms = START_MS + warm_up_days * DAY_MS, DAYS.end_ms + len(found.sources) * DAY_MS
+    for days in {1, 2, 5, 7, 10} if warm_up_days > 10 else {1, 2, 5}:
+        begins_ms = [day * DAY_MS for day in range(full_ms // DAY_MS, end_ms // DAY_MS) if day % days == 0]
+        assert begins_ms[0] >= full_ms
+        assert begins_ms[0] + days * DAY_MS <= end_ms
+    assert len(found.sources) <= warm_up_days - 5 + 20, "never twice the longest interval after the warm-up"
+
+
+def test_intervals_are_not_completed_beyond_the_most_days() -> None:
+    # Twenty days fill the topic, of which five are there, and seven more it is to be full.
+    assert len(continuation(DAYS, 20 * DAY_MS, np.random.default_rng(0), most=26).sources) == 22
 
 
 def test_three_weeks_go_on_by_weekday() -> None:

@@ -53,6 +53,8 @@ EVERY_WEEK = (0, 7, 14, 21)
     [
         pytest.param(7, {3: MUCH}, (3,), id="once is left out"),
         pytest.param(28, {15: MUCH}, (15,), id="once in four weeks is left out"),
+        pytest.param(16, {3: MUCH, 4: MUCH}, (3, 4), id="once, over two days"),
+        pytest.param(16, {3: MUCH, 9: MUCH}, (), id="twice goes on"),
         pytest.param(7, {3: 0}, (), id="nothing more"),
         pytest.param(7, {3: 300}, (), id="a little more is no campaign"),
         pytest.param(8, dict.fromkeys((1, 3, 5, 7), MUCH), (), id="every other day is how the topic is used"),

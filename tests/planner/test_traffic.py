@@ -100,7 +100,7 @@ def test_the_answer_begins_with_it(planned: Planned) -> None:
         "This history spans 7d, but with its delays a topic takes 27d to fill up: it shows the topic while "
         "it fills, not its steady state."
     )
-    assert "So it was continued by 27 days, drawn from 7 of its own" in said
+    assert "So it was continued by 36 days, drawn from 7 of its own" in said
     (native,) = describe_native(planned)
     assert planned.native_alone is not None
     alone, counted = (one.peak_of_total.gap_count for one in (planned.native_alone, planned.native.replay))
@@ -112,12 +112,13 @@ def test_the_answer_begins_with_it(planned: Planned) -> None:
     assert "continued from here" in page
     continued = planned.traffic.continuation
     assert continued is not None
-    # Seven days from the fifth of January on, and 27 more: the last send is some minutes before midnight.
-    assert "this volume, and the history continued by 27 days, until 2026-02-07" in page
+    # Seven days from the fifth of January on, and 36 more: the last send is some minutes before midnight, and the first
+    # interval of ten days after the warm-up ends with 15 February.
+    assert "this volume, and the history continued by 36 days, until 2026-02-16" in page
     low, high = planned.traffic.confidence.low * counted, planned.traffic.confidence.high * counted  # type: ignore[union-attr]
     assert f"between {low:,.0f} and {high:,.0f} with 95% confidence" in page
     facts = json.loads(json.dumps(planned_facts(planned)))["steady_state"]
-    assert (facts["continued_days"], facts["days_drawn_from"], facts["not_continued"]) == (27, 7, None)
+    assert (facts["continued_days"], facts["days_drawn_from"], facts["not_continued"]) == (36, 7, None)
 
 
 def test_plans_are_compared_on_the_same(week: History, planned: Planned) -> None:
@@ -126,7 +127,7 @@ def test_plans_are_compared_on_the_same(week: History, planned: Planned) -> None
     alone = compare(week, "", {"native": planned.native.evaluation.plan}, PROFILE, as_is=True)["native"]
     assert alone.replay.entries == 7 * A_DAY
     # Days are counted from the last send, not from midnight: some have one timer more than others.
-    assert found.replay.entries == pytest.approx(34 * A_DAY, abs=10)
+    assert found.replay.entries == pytest.approx(43 * A_DAY, abs=10)
 
 
 def test_nothing_that_was_continued_stays_in_the_cache(week: History) -> None:

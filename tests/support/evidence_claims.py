@@ -198,6 +198,9 @@ of up to {by hand} plans counted
 .* days of a process with delays up to 30
 planner/test_band.py: Band at 95 % from 7 and 14 days, for 150
 within it {least peak of 150 days within the band} of {seeds} seeds, width {mean width of it, percent} %
+odd histories, .*
+planner/test_band.py: Band of calendars, tiers and rings; 22 histories of unlike days
+within it {least peak of 150 days within the band} or more, within half of it {least within a band half as wide}
 what an unload brings again: .*
 broker/test_planner_unload.py: Messages again after an unload predicted; 3 workloads
 worst off {apart worst/worst predicted}, mean {apart mean/mean predicted}
