@@ -287,7 +287,7 @@ def assessed(mapping: ColumnMapping) -> Callable[[DataFrame], DataFrame]:
         found = mapping.resolved(list(fields))
         named = [(option, *fields[column]) for option, column in found.items() if column is not None]
         # Names of our own, since a history may have columns with our names.
-        raw = history.select(*(_value(column, kind).alias(_raw(option)) for option, column, kind in named))
+        raw = history.select(*(_value(column, kind, option).alias(_raw(option)) for option, column, kind in named))
         return _assessed(raw, found, mapping, _units_of(raw, found, mapping))
 
     return transform
@@ -502,14 +502,16 @@ def _column(name: str) -> Column:
     return F.col("`" + name.replace("`", "``") + "`")
 
 
-def _value(column: Column, kind: DataType) -> Column:
+def _value(column: Column, kind: DataType, option: str) -> Column:
     """Return a column's values, with text that stands for no value as null, and bytes as text: as Base64, as Pulsar
     writes the bytes of a key, if they are no UTF-8.
     """
+    # An empty topic is the topic of a normalised history without topics (`columns.HISTORY_SCHEMA`).
+    no_values = NO_VALUES[1:] if option == "topic" else NO_VALUES
     if isinstance(kind, BinaryType):
         column = F.when(F.is_valid_utf8(column.cast("string")), column.cast("string")).otherwise(F.base64(column))
     if isinstance(kind, StringType | BinaryType):
-        return F.when(~F.trim(column).isin(*NO_VALUES), column)
+        return F.when(~F.trim(column).isin(*no_values), column)
     return column
 
 

@@ -124,8 +124,9 @@ def test_a_whole_plan_reads_the_source_twice(spark: SparkSession, tmp_path: Path
 
 
 def test_the_column_of_keys_is_not_read(spark: SparkSession, history: str) -> None:
+    frame = read_history(spark, history).transform(USUAL)
     before = executions(spark).executionsCount()
-    statistic_of(read_history(spark, history).transform(USUAL))
+    statistic_of(frame)
     plan = executions(spark).executionsList(before, 1).head().physicalPlanDescription()
     schema = next(line for line in plan.splitlines() if line.startswith("ReadSchema"))
     assert "publish_ms" in schema
