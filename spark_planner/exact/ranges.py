@@ -466,16 +466,18 @@ class GapCounts:
 
     grid: Grid  # the moments
     entries: int  # entries of all due partitions
-    together: Integers  # two rows: the ranges of all partitions at each moment; bounds of these in the span before
+    together: NDArray[
+        np.signedinteger
+    ]  # two rows: the ranges of all partitions at each moment; bounds of these in the span before
     # three rows: the most ranges of any partition at each moment; bounds of these in the span before; and the most that
     # the same partition had at both ends of that span
-    fullest: Integers
+    fullest: NDArray[np.signedinteger]
     topics: Mapping[str, Peak] = field(default_factory=dict)  # the peak of any due partition by topic, if wanted
 
     @classmethod
     def joined(cls, several: Sequence[GapCounts]) -> GapCounts:
-        together: Integers = np.add.reduce([one.together for one in several])
-        fullest: Integers = np.maximum.reduce([one.fullest for one in several])
+        together = np.add.reduce([one.together for one in several])
+        fullest = np.maximum.reduce([one.fullest for one in several])
         return cls(
             grid=several[0].grid,
             entries=sum(one.entries for one in several),

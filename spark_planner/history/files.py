@@ -243,7 +243,8 @@ class _Hadoop:
 
     def __init__(self, spark: SparkSession, jvm: Any) -> None:
         self._jvm = jvm
-        self._settings = spark._jsparkSession.sessionState().newHadoopConf()  # noqa: SLF001
+        session: Any = spark._jsparkSession  # noqa: SLF001
+        self._settings = session.sessionState().newHadoopConf()
         self._streams = jvm.org.apache.spark.sql.execution.datasources.CodecStreams
 
     def ends(self, uri: str) -> tuple[bytes, bytes]:
