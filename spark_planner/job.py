@@ -689,7 +689,7 @@ def planning(
     """Plan for a topic, in rounds of counts; arguments as in `plan_for`."""
     traffic, keys, profile = replays.traffic, replays.keys(), passes.profile
     limits = (constraints or Constraints()).for_uncertain(traffic.upper)
-    many = f" for {traffic.topic}" if len(passes.topics) > 1 else ""
+    many = f" for {traffic.topic}" if len(traffic.history.statistic.cells) > 1 else ""
     with passes.told(f"pricing candidates{many}"):
         priced = Priced(traffic.cells, base, profile, limits, candidates, max_delay_ms, growth, keys)
     deciding = Deciding(replays, priced)

@@ -150,6 +150,8 @@ EXCEPTIONS: dict[tuple[str, str], str] = {
     ("timewheel/inspect/gaps/explain.py", "random.Random"): "the seed is handed in",
     ("timewheel/watch/sends.py", "random.Random"): "of a fixed seed: the same sample leads to the same plan",
     ("timewheel/watch/checking.py", "numpy.random.default_rng"): "as above",
+    ("spark_planner/confidence.py", "numpy.random.Generator"): "handed in",
+    ("spark_planner/confidence.py", "numpy.random.default_rng"): "of a fixed seed: the same band each time",
     ("spark_planner/extrapolation.py", "numpy.random.Generator"): "handed in",
     ("spark_planner/extrapolation.py", "numpy.random.default_rng"): "of a fixed seed: the same plan each time",
 }

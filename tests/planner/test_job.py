@@ -103,7 +103,7 @@ def test_growth_is_planned_for_and_predicted_apart_from_what_was(history: Histor
 @pytest.mark.usefixtures("planned")
 def test_every_stage_is_told_from_nothing_to_all(heard: list[Progress]) -> None:
     stages = list(dict.fromkeys(progress.stage for progress in heard))
-    assert stages[:3] == ["reading the history", "putting the history in order", "pricing candidates"]
+    assert stages[:3] == ["reading the history", "putting the history in order", "pricing candidates for renewals"]
     assert stages[3].startswith("counting ")
     assert stages[-1] == "replaying simple rules", "today's plan and the new one were counted in full already"
     for stage in stages:
