@@ -25,10 +25,11 @@ from timewheel.core.plan import MAX_PARTITIONS, Native, Plan
 from timewheel.core.plurals import counted
 from timewheel.core.steps import far_ms, steps
 
-from .choice.choose import Answer, Assessed, Counts, Decided, Decision, Priced, Wanted, at_once_for, decide
+from .choice.choose import Answer, Assessed, Counts, Decided, Decision, Priced, Wanted, at_once_for, decide, run
 from .choice.constraints import GAP_FRACTION, TWICE, Constraints, at_growth, max_countable, times_until
 from .choice.reasons import describe
 from .errors import EmptyHistory, NoSuchTopic, NoValidRows
+from .exact.ranges import Grid
 from .exact.replay import Asked, Replay, count, count_exactly, grid_for
 from .exact.sends import CachedSends, daily_gaps, extended, keep
 from .exact.unload import Redelivery
@@ -252,18 +253,12 @@ class Passes:
 
     def made(self, decisions: Mapping[str, Decision[T]]) -> dict[str, T]:
         """Run the decisions of some topics to their ends, side by side."""
-        made: dict[str, T] = {}
-        gaps: dict[str, Sequence[int] | None] = dict.fromkeys(decisions)
-        while gaps:
-            wanted: dict[str, Wanted] = {}
-            for topic, known in gaps.items():
-                try:
-                    wanted[topic] = next(decisions[topic]) if known is None else decisions[topic].send(known)
-                except StopIteration as end:
-                    made[topic] = end.value
+
+        def gaps_of(wanted: Mapping[str, Wanted]) -> Mapping[str, Sequence[int]]:
             self.count(wanted)
-            gaps = {topic: self.topics[topic].gaps(one) for topic, one in wanted.items()}
-        return made
+            return {topic: self.topics[topic].gaps(one) for topic, one in wanted.items()}
+
+        return run(decisions, gaps_of)
 
 
 class Replays:
@@ -367,8 +362,11 @@ class Replays:
         )
 
     def _asked(self, plan: Plan, *, limit: float | None = None) -> Asked:
-        topic = self.traffic.topic
-        return Asked(plan=plan, grid=grid_for(self._passes.continued, topic), topic=topic, limit=limit)
+        return Asked(plan=plan, grid=self._grid, topic=self.traffic.topic, limit=limit)
+
+    @cached_property
+    def _grid(self) -> Grid:
+        return grid_for(self._passes.continued, self.traffic.topic)
 
     def _fully(self, cached: CachedSends, plans: Iterable[Plan]) -> list[Asked]:
         topic, cells, profile = self.traffic.topic, self.traffic.cells, self._passes.profile
@@ -386,7 +384,7 @@ class Replays:
         if found is None:
             return False
         peak = found.peak_per_partition
-        return peak.is_exact or peak.gap_count > limit or peak.gap_count_limit <= limit
+        return not peak.gap_count <= limit < peak.gap_count_limit
 
 
 NEAREST = 4

@@ -416,15 +416,30 @@ class Counts:
 
     def made(self, decision: Decision[T]) -> T:
         """Run a decision to its end, on its own."""
-        gaps: Sequence[int] | None = None
-        while True:
+
+        def count(wanted: Mapping[str, Wanted]) -> Mapping[str, Sequence[int]]:
+            (one,) = wanted.values()
+            quick = self.count(one.quick) if one.quick else ()
+            return {"": [*quick, *(self.confirm(one.full) if one.full else ())]}
+
+        return run({"": decision}, count)[""]
+
+
+def run(
+    decisions: Mapping[str, Decision[T]], count: Callable[[Mapping[str, Wanted]], Mapping[str, Sequence[int]]]
+) -> dict[str, T]:
+    """Run decisions by name to their ends, side by side; ``count`` makes the counts of a round."""
+    made: dict[str, T] = {}
+    gaps: Mapping[str, Sequence[int] | None] = dict.fromkeys(decisions)
+    while gaps:
+        wanted: dict[str, Wanted] = {}
+        for name, known in gaps.items():
             try:
-                wanted = next(decision) if gaps is None else decision.send(gaps)
+                wanted[name] = next(decisions[name]) if known is None else decisions[name].send(known)
             except StopIteration as end:
-                found: T = end.value
-                return found
-            quick = self.count(wanted.quick) if wanted.quick else ()
-            gaps = [*quick, *(self.confirm(wanted.full) if wanted.full else ())]
+                made[name] = end.value
+        gaps = count(wanted) if wanted else {}
+    return made
 
 
 def decide(counts: Counts, at_once: int = AT_ONCE) -> Decision[Decided]:

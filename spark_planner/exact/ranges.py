@@ -466,9 +466,8 @@ class GapCounts:
 
     grid: Grid  # the moments
     entries: int  # entries of all due partitions
-    together: NDArray[
-        np.signedinteger
-    ]  # two rows: the ranges of all partitions at each moment; bounds of these in the span before
+    # two rows: the ranges of all partitions at each moment; bounds of these in the span before
+    together: NDArray[np.signedinteger]
     # three rows: the most ranges of any partition at each moment; bounds of these in the span before; and the most that
     # the same partition had at both ends of that span
     fullest: NDArray[np.signedinteger]
@@ -488,7 +487,7 @@ class GapCounts:
 
     @property
     def total(self) -> Integers:
-        """Gap ranges of all partitions together at each moment of the grid, as drawn by the demo."""
+        """Gap ranges of all partitions together at each moment of the grid."""
         found: Integers = self.together[0]
         return found
 

@@ -96,16 +96,8 @@ def gaps(answer: Planned | Estimated, evaluation: Evaluation) -> Amount:
 
 
 def peaks_of(planned: Planned) -> tuple[Amount, Amount]:
-    """Return the gaps of native delays on one partition, and those of the plan; of a long history with their bounds."""
-    found = []
-    pairs = ((planned.native, planned.choice.native), (planned.recommended, planned.choice.recommended.evaluation))
-    for prediction, evaluation in pairs:
-        figure, peak = gaps(planned, evaluation), prediction.replay.peak_per_partition
-        if planned.growth == 1 and not peak.is_exact:
-            between = f"counted at moments, between them at most {peak.gap_count_limit:,}"
-            figure = replace(figure, known=between)
-        found.append(figure)
-    return found[0], found[1]
+    """Return the gaps of native delays on one partition, and those of the plan."""
+    return gaps(planned, planned.choice.native), gaps(planned, planned.choice.recommended.evaluation)
 
 
 def describe_band(planned: Planned, gaps: float) -> str:

@@ -180,7 +180,7 @@ def prediction_table(predictions: Mapping[str, Prediction]) -> Table:
                 name,
                 str(evaluation.plan.partitions),
                 f"{evaluation.peak_gaps:,.0f}",
-                f"{replay.peak_of_total.gap_count:,}" + ("" if replay.peak_of_total.is_exact else " or more"),
+                f"{replay.peak_of_total.gap_count:,}",
                 f"{one.peak_gaps_error:+.1%}",
                 f"{fullest:,}",
                 f"{fullest / max(evaluation.gap_limit_ranges, 1):.0%}",

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
+from tests.support.brute_force import Rollover, most_gaps
 from tests.support.forgetting import redelivered_exactly
 from timewheel.core.broker_profile import BrokerProfile
 from timewheel.core.durations import DAY_MS
@@ -20,20 +21,6 @@ from timewheel.spark_planner.exact.replay import Asked, count, count_exactly, gr
 from timewheel.spark_planner.exact.sends import FEW_TOPICS, keep
 from timewheel.spark_planner.exact.unload import Ledgers, Unload
 from timewheel.spark_planner.history.columns import HISTORY_SCHEMA
-
-
-def in_ledgers(arrival_ms: list[int], profile: BrokerProfile) -> list[tuple[int, int]]:
-    """Number entries as a broker does: each entry looks at the ledger before it is written."""
-    found: list[tuple[int, int]] = []
-    ledger, entries, opened_ms = 0, 0, arrival_ms[0]
-    for at_ms in arrival_ms:
-        age_ms = at_ms - opened_ms
-        is_full = entries >= profile.ledger_max_entries and age_ms >= profile.ledger_min_age_ms
-        if is_full or age_ms >= profile.ledger_max_age_ms:
-            ledger, entries, opened_ms = ledger + 1, 0, at_ms
-        found.append((ledger, entries))
-        entries += 1
-    return found
 
 
 def cut(number: int, rng: random.Random) -> list[slice]:
@@ -55,7 +42,9 @@ def test_ledgers_are_closed_as_a_broker_does(
     numbered, found = Ledgers(profile, 100.0), []
     for part in cut(len(arrival_ms), random.Random(seed)):
         found += list(zip(*(of.tolist() for of in numbered.places(np.array(arrival_ms[part]))), strict=True))
-    assert found == in_ledgers(arrival_ms, profile)
+    rollover = Rollover(profile.ledger_max_entries, profile.ledger_min_age_ms, profile.ledger_max_age_ms)
+    by_hand = rollover.ledgers(np.array(arrival_ms)).tolist()
+    assert found == [(ledger, number - by_hand.index(ledger)) for number, ledger in enumerate(by_hand)]
 
 
 def test_a_ledger_is_full_of_bytes_too() -> None:
@@ -120,13 +109,8 @@ def test_delays_in_strict_turns_are_worse_with_a_second_producer(spark: SparkSes
     turns, chance = count_exactly(cached, [asked, Asked(plan=asked.plan, grid=asked.grid, at_random=True)])
     cached.forget()
     assert turns.peak_per_partition.gap_count == 0
-    partition = scattered(np.arange(4_000), 2)
-    due_ms = (sent_ms + delay_ms)[partition == 0], (sent_ms + delay_ms)[partition == 1]
-    ends = np.unique(np.concatenate(due_ms))
-    expected = max(
-        int(np.count_nonzero((own[1:, None] <= ends) & (ends < own[:-1, None]), axis=0).max()) for own in due_ms
-    )
-    assert chance.peak_per_partition.gap_count == expected > 500
+    by_hand = most_gaps(asked.plan, sent_ms, sent_ms + delay_ms, scattered(np.arange(4_000), 2))
+    assert chance.peak_per_partition.gap_count == by_hand > 500
 
 
 def test_topics_in_turns_are_counted_as_if_each_were_alone(spark: SparkSession) -> None:

@@ -17,7 +17,6 @@ AckFormat = Literal["ranges", "bitmap"]
 
 MIB_BYTES = 1024 * 1024
 
-
 DEFAULT_PROFILE = "4.0"
 """Used if no broker is named: the line with long-term support, whose limit on gaps is the lowest."""
 
