@@ -17,7 +17,7 @@ from timewheel.core.broker_profile import BrokerProfile
 from timewheel.core.plan import Native, Plan
 
 from .choice.choose import Answer, Assessed, Counts, Priced, decide
-from .choice.constraints import TWICE, Constraints, max_countable, times_until
+from .choice.constraints import TWICE, Allowance, Constraints, times_until
 from .extrapolation import Continued, continued_from
 from .history.keys import EVEN
 from .pricing.simulation import NATIVE, simulation_of
@@ -110,11 +110,9 @@ class _ByLaw(Counts):
     def __init__(self, priced: Priced, native: NativeFound) -> None:
         super().__init__(list(priced.priced), priced.limits, priced.keys)
         self._priced, self._native = priced, native
-        self._allowed = max_countable(priced.limits.allowed_gaps(priced.profile.gap_limit_ranges), priced.growth)
 
     def allowed(self, plan: Plan) -> int:
-        del plan
-        return self._allowed
+        return self._priced.allowance.gaps(plan)
 
     def count(self, plans: Iterable[Plan]) -> Sequence[int]:
         return [self._gaps(plan) for plan in plans]
@@ -152,8 +150,13 @@ def estimate(
     keys = survey.keys.get(topic, EVEN)
     continued = continued_from(alone, as_is=as_is)
     native = native_found(survey.gaps.get(topic, DailyGaps.none()), alone, continued)
-    limits = (constraints or Constraints()).for_uncertain(continued.upper)
-    priced = Priced(continued.cells, base, profile, limits, candidates, max_delay_ms, growth, keys)
+    allowance = Allowance(
+        constraints=constraints or Constraints(),
+        ranges=profile.gap_limit_ranges,
+        growth=growth,
+        upper_of=continued.upper_of,
+    )
+    priced = Priced(continued.cells, base, profile, allowance, candidates, max_delay_ms, keys)
     counts = _ByLaw(priced, native)
     decided = counts.made(decide(counts))
     # Only a single partition of the history alone was counted; all else is an estimate.
@@ -166,8 +169,6 @@ def estimate(
         survey=survey,
         topic=topic,
         profile=profile,
-        constraints=limits,
-        growth=growth,
         continued=continued,
         choice=priced.choice(priced.recommended(decided.winner), counted),
         native=native,

@@ -12,7 +12,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, fields, replace
-from functools import cached_property, partial
+from functools import cached_property
 from itertools import islice
 from typing import Self, TypeVar
 
@@ -26,7 +26,7 @@ from timewheel.core.plurals import counted
 from timewheel.core.steps import far_ms, steps
 
 from .choice.choose import Answer, Assessed, Counts, Decided, Decision, Priced, Wanted, at_once_for, decide, run
-from .choice.constraints import GAP_FRACTION, TWICE, Constraints, at_growth, max_countable, times_until
+from .choice.constraints import GAP_FRACTION, TWICE, Allowance, Constraints, at_growth, times_until
 from .choice.reasons import describe
 from .errors import EmptyHistory, NoSuchTopic, NoValidRows
 from .exact.ranges import Grid
@@ -401,15 +401,12 @@ class Deciding(Counts):
     def __init__(self, replays: Replays, priced: Priced) -> None:
         super().__init__(list(priced.priced), priced.limits, replays.keys())
         self._replays, self._priced, self._plans = replays, priced, priced.plans
-        self._ranges = priced.profile.gap_limit_ranges
         # Delay below which none of the plans holds a timer back.
         self._never_held_ms = min(filter(None, map(never_held_ms, priced.plans)), default=0)
-        self._fraction = self.limits.gap_fraction  # the share of the gap limit that plans may use
-        self._within = self._countable(self._fraction, self._ranges)
+        self._allowance = self._wanted = priced.allowance
 
     def allowed(self, plan: Plan) -> int:
-        del plan
-        return self._countable(self._fraction, self._ranges)
+        return self._allowance.gaps(plan)
 
     def count(self, plans: Mapping[Plan, int]) -> Sequence[int]:
         return self._replays.count(plans)
@@ -432,7 +429,7 @@ class Deciding(Counts):
         """
         if any(plan.is_partitioned for plan in self._plans) or not self._never_held_ms:
             return False
-        most = max(map(self.allowed, self._plans))
+        most = replace(self._allowance, upper_of=lambda _: 1.0).gaps(NATIVE)
         return self._replays.sent_for_less(self._never_held_ms)[1] > most
 
     def decided(self) -> Decision[Decided]:
@@ -441,7 +438,7 @@ class Deciding(Counts):
         confirmed: dict[Plan, int] = {}
         at_once, winner = at_once_for(self._replays.traffic.cells.timers), None
         for fraction in dict.fromkeys((self.limits.gap_fraction, 1.0)):
-            self._fraction = fraction
+            self._allowance = self._of(fraction)
             found = yield from decide(self, at_once)
             counted |= found.counted
             confirmed |= found.confirmed
@@ -451,7 +448,7 @@ class Deciding(Counts):
             winner, gaps = yield from self._nearest(counted)
             confirmed |= gaps
         if winner is not None:
-            winner = winner.judged(confirmed[winner.evaluation.plan], self._within)
+            winner = winner.judged(confirmed[winner.evaluation.plan], self._wanted)
         return Decided(winner=winner, counted=counted | confirmed, confirmed=confirmed)
 
     def _nearest(self, counted: Mapping[Plan, int]) -> Decision[tuple[Assessed | None, Mapping[Plan, int]]]:
@@ -475,40 +472,39 @@ class Deciding(Counts):
 
     def _shortest(self, plans: Iterable[Plan]) -> list[Plan]:
         """Return the plans that are above the limit for about the shortest time."""
-        lasts_ms = {plan: self._replays.above_ms(plan, self._within) for plan in plans}
+        lasts_ms = {plan: self._replays.above_ms(plan, self._wanted.gaps(plan)) for plan in plans}
         return [plan for plan in lasts_ms if lasts_ms[plan] <= ABOUT * min(lasts_ms.values())]
 
     def hindrance(self, plan: Plan, native: Plan) -> Hindrance | None:
         """Return the cause that a plan exceeds the gap limit, with the remedies; None: the plan keeps the limit."""
-        (gaps,) = self.confirm([plan])
-        if gaps <= self._within:
+        (gaps,), allowed = self.confirm([plan]), self._wanted.gaps(plan)
+        if gaps <= allowed:
             return None
         timers, by_themselves = self._replays.sent_for_less(self._never_held_ms)
-        lasts_ms, mostly_gaps = self._replays.lasting(plan, self._within, MOSTLY)
+        lasts_ms, mostly_gaps = self._replays.lasting(plan, allowed, MOSTLY)
         return Hindrance(
             lasts_ms=lasts_ms,
             mostly_gaps=mostly_gaps,
-            allowed=self._within,
+            allowed=allowed,
             never_held_ms=self._never_held_ms,
             never_held_timers=timers,
             never_held_gaps=by_themselves,
             partitions=None if plan.is_partitioned or plan.intake else self._partitions((native, plan), gaps),
-            gap_limit_ranges=least_limit(gaps, partial(self._countable, self.limits.gap_fraction)),
-            gap_fraction=next((part for part in PERCENTS if self._countable(part, self._ranges) >= gaps), None),
+            gap_limit_ranges=least_limit(gaps, lambda ranges: replace(self._wanted, ranges=ranges).gaps(plan)),
+            gap_fraction=next((part for part in PERCENTS if self._of(part).gaps(plan) >= gaps), None),
         )
 
     def _partitions(self, plans: Sequence[Plan], gaps: int) -> int | None:
         """Return the partitions of a due topic with which either plan would keep all limits; None: no tried number."""
-        least = max(math.ceil(gaps / max(self._within, 1)), 2)
+        least = max(math.ceil(gaps / max(self._wanted.gaps(plans[-1]), 1)), 2)
         tried = [replace(plan, partitions=n) for n in (least, least + 1, 2 * least) for plan in plans]
         tried = [plan for plan in tried if plan.partitions <= MAX_PARTITIONS]
-        fit = (plan for plan, gaps in zip(tried, self.confirm(tried), strict=True) if gaps <= self._within)
+        fit = (plan for plan, gaps in zip(tried, self.confirm(tried), strict=True) if gaps <= self._wanted.gaps(plan))
         return next((one.partitions for one in fit if not set(self.assess(one).broken) - {GAP_FRACTION}), None)
 
-    def _countable(self, gap_fraction: float, ranges: int) -> int:
-        """Return the most gaps that a count may find in a partition of a broker that stores so many ranges."""
-        limits = replace(self.limits, gap_fraction=gap_fraction)
-        return max_countable(limits.allowed_gaps(ranges), self._priced.growth)
+    def _of(self, gap_fraction: float) -> Allowance:
+        """Return the allowance with another share of the gap limit."""
+        return replace(self._wanted, constraints=replace(self._wanted.constraints, gap_fraction=gap_fraction))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -572,12 +568,12 @@ class Planned(Answer):
 
     @property
     def is_borne_out(self) -> bool:
-        """True if the exact replay counted at most `max_countable_gaps`."""
+        """True if the exact replay counted at most as many gaps as are allowed, see `Allowance`."""
         return self.hindrance is None
 
     @property
     def keeps_limits(self) -> bool:
-        """True if the plan breaks no constraint, and the exact count of gaps is within `max_countable_gaps`."""
+        """True if the plan breaks no constraint, and the exact count of gaps is allowed."""
         return not self.choice.recommended.broken and self.is_borne_out
 
     @property
@@ -686,25 +682,28 @@ def planning(
 ) -> Decision[Planned]:
     """Plan for a topic, in rounds of counts; arguments as in `plan_for`."""
     traffic, keys, profile = replays.traffic, replays.keys(), passes.profile
-    limits = (constraints or Constraints()).for_uncertain(traffic.upper)
+    allowance = Allowance(
+        constraints=constraints or Constraints(),
+        ranges=profile.gap_limit_ranges,
+        growth=growth,
+        upper_of=traffic.upper_of,
+    )
     many = f" for {traffic.topic}" if len(traffic.history.statistic.cells) > 1 else ""
     with passes.told(f"pricing candidates{many}"):
-        priced = Priced(traffic.cells, base, profile, limits, candidates, max_delay_ms, growth, keys)
+        priced = Priced(traffic.cells, base, profile, allowance, candidates, max_delay_ms, keys)
     deciding = Deciding(replays, priced)
     decided = yield from deciding.decided()
     recommended = priced.recommended(decided.winner)
     plan, native_plan = recommended.evaluation.plan, priced.native.plan
     rules = [one.evaluation.plan for one in priced.rules.values()]
-    allowed = math.floor(limits.allowed_gaps(profile.gap_limit_ranges))
-    yield Wanted(quick=dict.fromkeys(rules, allowed), full=(plan, native_plan), stage="replaying simple rules")
+    quick = {rule: allowance.gaps(rule) for rule in rules}
+    yield Wanted(quick=quick, full=(plan, native_plan), stage="replaying simple rules")
     # No later replay contradicts the decision.
     beside = {**replays.counted([*rules, plan, native_plan]), **decided.confirmed}
     choice = priced.choice(recommended, decided.counted, beside, [*decided.confirmed, plan, native_plan])
     native = replays.predicted(native_plan, profile)
     return Planned(
         profile=profile,
-        constraints=limits,
-        growth=growth,
         choice=replace(choice, counted={**replays.counted(choice.counted), **decided.confirmed}),
         native=native,
         recommended=native if plan == native_plan else replays.predicted(plan, profile),

@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cached_property, partial
 from typing import NamedTuple, TypeVar
 
 import numpy as np
@@ -28,10 +28,10 @@ from timewheel.core.topology import topology
 from ..history.keys import EVEN, KeyShares
 from ..pricing.evaluate import Evaluation, price
 from ..pricing.flow import CLOSE, QUICK, Resolution, held
-from ..pricing.simulation import simulation_of, with_bursts_apart
+from ..pricing.simulation import NATIVE, simulation_of, with_bursts_apart
 from ..summary.cells import Cells
 from .candidates import article_plans, candidate_plans
-from .constraints import GAP_FRACTION, SILENCE_SECONDS, Constraints, Cost, Room, max_countable
+from .constraints import GAP_FRACTION, SILENCE_SECONDS, Allowance, Constraints, Cost, Room
 from .reasons import reasons_for, tied_with
 
 
@@ -54,12 +54,13 @@ class Assessed:
         """Total cost, in entries written a second."""
         return self.cost.writes_per_second
 
-    def judged(self, counted: int | None, allowed: float) -> Assessed:
+    def judged(self, counted: int | None, allowance: Allowance) -> Assessed:
         """Replace the estimated verdict on gaps by the counted verdict. None: the plan was not counted."""
         if counted is None:
             return self
         others = tuple(name for name in self.broken if name != GAP_FRACTION)
-        return replace(self, broken=(*others, *([GAP_FRACTION] if counted > allowed else [])))
+        is_broken = counted > allowance.gaps(self.evaluation.plan)
+        return replace(self, broken=(*others, *([GAP_FRACTION] if is_broken else [])))
 
 
 def assess(
@@ -175,6 +176,7 @@ class Choice:
     """The planner's choice.
 
     Args:
+        allowance: The limits, and the gaps that a count may find under each plan.
         recommended: The cheapest candidate that breaks no constraint; without such a candidate, the candidate that
             breaks fewest.
         native: The native plan with one partition: the plan that a user has today.
@@ -191,6 +193,7 @@ class Choice:
             strongest rival first.
     """
 
+    allowance: Allowance
     recommended: Assessed
     native: Evaluation
     considered: int
@@ -224,20 +227,23 @@ class Answer:
     """A plan of the planner, with its input."""
 
     profile: BrokerProfile  # the broker
-    constraints: Constraints  # the user's limits, with the margin that the traffic requires
-    growth: float  # planned volume, as a multiple of the history's volume
     choice: Choice  # the recommended plan among all candidates, at that volume
     keys: KeyShares  # the topic's heaviest keys
+
+    @property
+    def constraints(self) -> Constraints:
+        """The user's limits."""
+        return self.choice.allowance.constraints
+
+    @property
+    def growth(self) -> float:
+        """Planned volume, as a multiple of the history's volume."""
+        return self.choice.allowance.growth
 
     @property
     def plan(self) -> Plan:
         """The recommended plan, partitions included."""
         return self.choice.recommended.evaluation.plan
-
-    @property
-    def max_countable_gaps(self) -> int:
-        """The most gaps that a count of the history may find in a partition, see `max_countable`."""
-        return max_countable(self.constraints.allowed_gaps(self.profile.gap_limit_ranges), self.growth)
 
 
 def choose(
@@ -257,7 +263,8 @@ def choose(
         ValueError: The cells have no timers, or there is no candidate.
         MaxDelayTooShort: The history has longer delays than ``max_delay_ms``.
     """
-    priced = Priced(cells, base, profile, constraints or Constraints(), candidates, max_delay_ms, growth, keys)
+    allowance = Allowance(constraints=constraints or Constraints(), ranges=profile.gap_limit_ranges, growth=growth)
+    priced = Priced(cells, base, profile, allowance, candidates, max_delay_ms, keys)
     return priced.choice(priced.recommended(), {})
 
 
@@ -269,10 +276,9 @@ class Priced(Screening):
         cells: Cells,
         base: Plan,
         profile: BrokerProfile,
-        limits: Constraints,
+        allowance: Allowance,
         candidates: Sequence[Plan] | None,
         max_delay_ms: int | None,
-        growth: float,
         keys: KeyShares,
     ) -> None:
         if not len(cells):
@@ -281,8 +287,10 @@ class Priced(Screening):
         plans = candidate_plans(base, longest_ms, max_delay_ms) if candidates is None else tuple(candidates)
         if not plans:
             raise ValueError("no candidate to choose from")
-        self.profile, self.limits, self.growth, self.keys = profile, limits, growth, keys
-        self._assessed = partial(assess, profile=profile, constraints=limits, growth=growth, keys=keys)
+        self.profile, self.allowance, self.keys = profile, allowance, keys
+        # The confidence interval of a plan is computed only when the plan is counted: until then that of native delays.
+        self.limits, growth = allowance.constraints_for(NATIVE), allowance.growth
+        self._assessed = partial(assess, profile=profile, constraints=self.limits, growth=growth, keys=keys)
         self._closely = partial(self._assessed, cells=cells)
         coarse = coarse_cells(cells)
         self.as_it_is = partial(self._assessed, cells=coarse, as_it_is=True)  # prices a plan with its own partitions
@@ -290,7 +298,7 @@ class Priced(Screening):
             quickly = partial(self._assessed, cells=coarse_cells(cells, SCREENING_CELLS), resolution=QUICK)
         else:
             quickly = partial(self._assessed, cells=coarse)
-        super().__init__(plans, cells, limits, growth, quickly)
+        super().__init__(plans, cells, self.limits, growth, quickly)
         self.until_certain()
         rules = article_plans(base, longest_ms, max_delay_ms)
         self.rules = {name: self._assessed(plan, coarse) for name, plan in rules.items()}
@@ -320,28 +328,27 @@ class Priced(Screening):
         beside: Mapping[Plan, int] | None = None,
         full: Iterable[Plan] | None = None,
     ) -> Choice:
-        chosen, limits, growth, assessed = recommended.evaluation, self.limits, self.growth, tuple(self.priced)
+        chosen, allowance, assessed = recommended.evaluation, self.allowance, tuple(self.priced)
         # If the count refuted all candidates, none fits, regardless of the estimates.
         fitting = [] if recommended.broken else [one for one in assessed if not one.broken]
-        allowed = limits.allowed_gaps(self.profile.gap_limit_ranges)
-        known = {**counted, **(beside or {})}
+        limits, known = allowance.constraints_for(chosen.plan), {**counted, **(beside or {})}
         made = Choice(
+            allowance=allowance,
             recommended=recommended,
             native=self.native,
             considered=len(self.plans),
             candidates=assessed,
             article=tuple(
-                (name, one.judged(known.get(one.evaluation.plan), max_countable(allowed, growth)))
-                for name, one in self.rules.items()
+                (name, one.judged(known.get(one.evaluation.plan), allowance)) for name, one in self.rules.items()
             ),
-            rooms=limits.rooms(chosen, self.profile, known.get(chosen.plan), growth),
+            rooms=limits.rooms(chosen, self.profile, known.get(chosen.plan), allowance.growth),
             reasons=(),
             counted=counted,
             beside=beside or {},
             full=frozenset(counted if full is None else full),
-            ties=tied_with(chosen, [one.evaluation for one in fitting], limits, counted, allowed / growth),
+            ties=tied_with(chosen, [one.evaluation for one in fitting], allowance, counted),
         )
-        return replace(made, reasons=reasons_for(made, limits, growth))
+        return replace(made, reasons=reasons_for(made))
 
 
 AT_ONCE = 20  # most plans that are counted in one pass,
@@ -463,7 +470,7 @@ def decide(counts: Counts, at_once: int = AT_ONCE) -> Decision[Decided]:
         bid, full = best.cost, [one for one in asked if one.is_full]
         quick = [one for one in asked if not one.is_full]
         gaps = yield Wanted(
-            quick={one.plan: one.candidate.allowed(one.partitions) for one in quick},
+            quick={one.plan: one.candidate.allowed for one in quick},
             full=tuple(one.plan for one in full),
         )
         for ask, found in zip([*quick, *full], gaps, strict=True):
@@ -500,16 +507,14 @@ class _Candidate:
         self.full: set[int] = set()  # partitions that were counted in full
         self._passed = math.inf  # fewest partitions that a quick count did not refute
         self._counts = counts
-        self._allowed: dict[int, int] = {}
         self._close: dict[int, Assessed] = {}
         self._price = estimated.evaluation  # the latest price
         self._least = counts.limits.partitions_for_silence(estimated.evaluation, counts.keys)
         self.most = counts.limits.max_partitions(self.plan)
 
-    def allowed(self, partitions: int) -> int:
-        if partitions not in self._allowed:
-            self._allowed[partitions] = max(self._counts.allowed(self.plan.with_partitions(partitions)), 0)
-        return self._allowed[partitions]
+    @cached_property
+    def allowed(self) -> int:
+        return max(self._counts.allowed(self.plan), 0)
 
     def note(self, partitions: int, gaps: int, *, full: bool) -> None:
         self.gaps[partitions] = gaps
@@ -523,7 +528,7 @@ class _Candidate:
         return partitions in self.gaps or partitions >= self._passed
 
     def _is_refuted(self, partitions: int) -> bool:
-        return self.gaps[partitions] > self.allowed(partitions)
+        return self.gaps[partitions] > self.allowed
 
     @property
     def fits(self) -> list[int]:
@@ -553,9 +558,16 @@ class _Candidate:
 
     @property
     def _unhelped(self) -> tuple[int, ...]:
-        """The two greatest numbers of partitions, if the greater has about as many gaps: lower bounds prove nothing."""
+        """The two greatest numbers of partitions, if the greater has about as many gaps, though its fullest partition
+        gets fewer timers, or no number would be enough by these: lower bounds prove nothing.
+        """
         *_, before, last = [0, 0, *sorted(self.gaps)]
-        return (before, last) if before >= self._least and self.gaps[last] > HELPED * self.gaps[before] else ()
+        if before < self._least or self.gaps[last] <= HELPED * self.gaps[before]:
+            return ()
+        share, allowed = self._counts.keys.fullest, max(self.allowed, 1)
+        promised = min(map(share, range(last + 1, self.most + 1)), default=1.0)
+        is_promised = max(self.gaps[last] - 1, 0) * promised <= allowed * share(last) * (1 + SAME)
+        return () if share(last) > HELPED * share(before) and is_promised else (before, last)
 
     @property
     def close(self) -> Assessed:
@@ -608,12 +620,11 @@ class _Candidate:
 
         If a count refutes them, no number of partitions wins. An estimate is at most ``1 / ratio`` times too high.
         """
-        least = 1
-        if not self.gaps and not self.is_native:
+        least, top = 1, self._top(most) if self.can_win else 0
+        if top and not self.gaps and not self.is_native:
             # Independent of keys: they may weigh less in gaps than in timers.
-            least = math.ceil(self.estimated.evaluation.peak_gaps_per_topic * ratio / max(self.allowed(1), 1))
-        found = self._open(least, self._top(most)) if self.can_win else []
-        return min(found, key=lambda n: (self._counts.keys.fullest(n), n), default=None)
+            least = math.ceil(self.estimated.evaluation.peak_gaps_per_topic * ratio / max(self.allowed, 1))
+        return min(self._open(least, top), key=lambda n: (self._counts.keys.fullest(n), n), default=None)
 
     def each(self, most: float) -> list[int]:
         """Return the numbers of partitions up to `EACH` that were not counted and cost less than ``most``."""
@@ -649,7 +660,7 @@ class _Candidate:
         # The fewest partitions that can be enough if gaps divide as timers do: all but the fullest may have a gap less.
         gaps, keys = self.gaps[partitions], self._counts.keys
         whole = max(gaps - 1, 0) / keys.fullest(partitions) + min(gaps, 1)
-        return keys.fewest(whole / max(self.allowed(partitions), 1))
+        return keys.fewest(whole / max(self.allowed, 1))
 
 
 class _Ask(NamedTuple):

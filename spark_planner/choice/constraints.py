@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from timewheel.core.broker_profile import BrokerProfile
@@ -106,10 +107,6 @@ class Constraints:
         for name in ("topic_writes_per_second", "relay_writes_per_second"):
             if not 0 <= getattr(self, name) < math.inf:
                 raise ValueError(f"{name} = {getattr(self, name)}: 0 or more")
-
-    def for_uncertain(self, upper: float) -> Constraints:
-        """Return the constraints for gaps whose confidence interval ends at this factor, which is held to the limit."""
-        return replace(self, gap_margin=self.gap_margin * upper)
 
     def allowed_gaps(self, limit_ranges: int) -> float:
         """Return the most gaps that a count may find in a partition of a broker that stores ``limit_ranges`` ranges."""
@@ -218,6 +215,32 @@ class Constraints:
             if value > 0
         ]
         return tuple(sorted(rooms, key=lambda room: room.times))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Allowance:
+    """The gaps that a count of a history may find in a partition under each plan.
+
+    Args:
+        constraints: The user's limits.
+        ranges: The broker's gap limit.
+        growth: Planned volume, as a multiple of the history's volume.
+        upper_of: Returns the factor on a plan's count that is held to the limit: the upper end of its confidence
+            interval, see `Continued.upper_of`.
+    """
+
+    constraints: Constraints
+    ranges: int
+    growth: float = 1.0
+    upper_of: Callable[[Plan], float] = lambda _: 1.0
+
+    def constraints_for(self, plan: Plan) -> Constraints:
+        """Return the limits, with the margin that the plan's confidence interval requires."""
+        return replace(self.constraints, gap_margin=self.constraints.gap_margin * self.upper_of(plan))
+
+    def gaps(self, plan: Plan) -> int:
+        """Return the most gaps that a count of this plan may find."""
+        return max_countable(self.constraints_for(plan).allowed_gaps(self.ranges), self.growth)
 
 
 def max_countable(allowed: float, growth: float) -> int:

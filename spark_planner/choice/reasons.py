@@ -12,7 +12,7 @@ from timewheel.core.durations import DAY_MS, MINUTE_MS, format_duration
 from timewheel.core.plan import Calendar, Native, Plan, Scheme, Tiered, Wheel
 
 from ..pricing.evaluate import Evaluation
-from .constraints import GAP_FRACTION, Constraints, Room, at_growth, max_countable
+from .constraints import GAP_FRACTION, Allowance, Constraints, Room, at_growth
 
 if TYPE_CHECKING:
     from .choose import Assessed, Choice
@@ -39,15 +39,13 @@ class Amount:
         return f"{about}{number} ({self.known})"
 
 
-def gaps_of(
-    choice: Choice, evaluation: Evaluation, constraints: Constraints, growth: float, partitions: int | None = None
-) -> Amount:
+def gaps_of(choice: Choice, evaluation: Evaluation, partitions: int | None = None) -> Amount:
     """Return the gaps of a plan's fullest partition at the planned volume: by its count, if it was counted."""
     plan = evaluation.plan if partitions is None else evaluation.plan.with_partitions(partitions)
     count = choice.known.get(plan)
     if count is None:
         return Amount(value=evaluation.peak_gaps_per_partition)
-    allowed = max_countable(constraints.allowed_gaps(evaluation.gap_limit_ranges), growth)
+    allowed, growth = choice.allowance.gaps(plan), choice.allowance.growth
     # A quick count ends at the limit; what it refutes is refuted.
     is_least = count > allowed and plan not in choice.full
     count = allowed if is_least else count
@@ -68,27 +66,23 @@ class Alternative:
     broken: tuple[str, ...]  # names of the constraints that it breaks
 
 
-def alternatives(choice: Choice, constraints: Constraints, growth: float) -> tuple[Alternative, ...]:
+def alternatives(choice: Choice) -> tuple[Alternative, ...]:
     """Return all priced candidates as far as they are known, in their order."""
     counts: dict[Scheme, dict[int, int]] = {}
     for plan, gaps in choice.counted.items():
         counts.setdefault(plan.scheme, {})[plan.own_partitions] = gaps
-    allowed = max_countable(constraints.allowed_gaps(choice.native.gap_limit_ranges), growth)
-    return tuple(
-        _alternative(one, counts.get(one.evaluation.plan.scheme, {}), choice, constraints, growth, allowed)
-        for one in choice.candidates
-    )
+    return tuple(_alternative(one, counts.get(one.evaluation.plan.scheme, {}), choice) for one in choice.candidates)
 
 
-def _alternative(
-    one: Assessed, counts: Mapping[int, int], choice: Choice, constraints: Constraints, growth: float, allowed: float
-) -> Alternative:
-    evaluation, chosen, own = one.evaluation, choice.recommended, one.evaluation.plan.own_partitions
+def _alternative(one: Assessed, counts: Mapping[int, int], choice: Choice) -> Alternative:
+    constraints, evaluation = choice.allowance.constraints, one.evaluation
+    chosen, own = choice.recommended, evaluation.plan.own_partitions
     partitions, cost = own, one.cost_writes_per_second
     broken = tuple(name for name in one.broken if name != GAP_FRACTION)
     if one is chosen:
         broken = one.broken
     elif counts:
+        allowed = choice.allowance.gaps(evaluation.plan)
         # With fewer partitions than the estimate's, silence is at most in proportion.
         silence, silent = evaluation.silence_seconds * own, constraints.silence_seconds
         able = [number for number in counts if number >= own or silent is None or silence <= silent * number]
@@ -105,7 +99,7 @@ def _alternative(
     return Alternative(
         plan=evaluation.plan.with_partitions(partitions),
         evaluation=evaluation,
-        gaps=gaps_of(choice, evaluation, constraints, growth, partitions),
+        gaps=gaps_of(choice, evaluation, partitions),
         cost=cost,
         topics=evaluation.dead_letter_topics + evaluation.topics_of_a_partition * partitions,
         broken=broken,
@@ -130,18 +124,18 @@ FEWER_GAPS = 0.8  # ratio of estimates below which they differ; closer estimates
 def tied_with(
     chosen: Evaluation,
     fitting: Sequence[Evaluation],
-    constraints: Constraints,
+    allowance: Allowance,
     counted: Mapping[Plan, int],
-    allowed: float,
 ) -> tuple[Evaluation, ...]:
     """Return the candidates within `TIE` of the recommended plan's cost, those with the most advantages first."""
+    constraints = allowance.constraints
     most = constraints.cost_of(chosen).writes_per_second * (1 + TIE)
     rivals = [
         one
         for one in fitting
         if one.plan.scheme != chosen.plan.scheme
         and constraints.cost_of(one).writes_per_second <= most
-        and counted.get(one.plan, 0) <= allowed
+        and (one.plan not in counted or counted[one.plan] <= allowance.gaps(one.plan))
     ]
 
     def rank(one: Evaluation) -> tuple[bool, int, float, str]:
@@ -205,13 +199,13 @@ def stays(plan: Plan) -> bool:
     return isinstance(plan.scheme, Native) and plan.own_partitions == 1
 
 
-def reasons_for(choice: Choice, constraints: Constraints, growth: float) -> tuple[str, ...]:
+def reasons_for(choice: Choice) -> tuple[str, ...]:
     """Return at most `MOST` sentences for a choice, the most important first."""
-    chosen, known = choice.recommended.evaluation, alternatives(choice, constraints, growth)
+    chosen, known, constraints = choice.recommended.evaluation, alternatives(choice), choice.allowance.constraints
     others = [one for one in sorted(known, key=lambda one: (one.cost, one.gaps.value)) if not one.broken]
     found = [
-        _summary(choice, gaps_of(choice, chosen, constraints, growth), growth),
-        _tie(choice, constraints)
+        _summary(choice, gaps_of(choice, chosen)),
+        _tie(choice)
         or _longer(chosen, others)
         or _one_partition(chosen, others)
         or f"After an unload a partition is silent for about {chosen.silence_seconds:.1f} s, since up to "
@@ -228,9 +222,9 @@ def reasons_for(choice: Choice, constraints: Constraints, growth: float) -> tupl
     return tuple(sentence for sentence in found if sentence)[:MOST]
 
 
-def _summary(choice: Choice, own: Amount, growth: float) -> str:
+def _summary(choice: Choice, own: Amount) -> str:
     chosen, broken, considered = choice.recommended.evaluation, choice.recommended.broken, choice.considered
-    count = choice.known.get(chosen.plan)
+    count, growth = choice.known.get(chosen.plan), choice.allowance.growth
     at = "" if growth == 1 else f" at {growth:g} times the volume"
     at += "" if growth == 1 or count is None else f" of which {count:,} were counted"
     gaps = f"{own.said('gap')} in a partition at the peak{at}, of {chosen.gap_limit_ranges:,} that the broker keeps"
@@ -247,11 +241,11 @@ def _summary(choice: Choice, own: Amount, growth: float) -> str:
     return f"Of {considered} candidates{how}, {what} is the cheapest that fits: {gaps}."
 
 
-def _tie(choice: Choice, constraints: Constraints) -> str:
+def _tie(choice: Choice) -> str:
     if not choice.ties:
         return ""
     chosen, one = choice.recommended.evaluation, choice.ties[0]
-    own, cost = (constraints.cost_of(each).writes_per_second for each in (chosen, one))
+    own, cost = (choice.allowance.constraints.cost_of(each).writes_per_second for each in (chosen, one))
     said = f"A tie: {describe(one.plan)} on {_partitions(one)} costs as much within {TIE:.0%} "
     said += f"({max(cost, own):,.1f} against {own:,.1f} entries a second, estimated)"
     better, worse = advantages(one, chosen, choice.known), drawbacks(one, chosen, choice.known)

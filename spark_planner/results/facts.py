@@ -86,7 +86,7 @@ def delay_quantile_ms(cells: Cells, share: float) -> int:
 def gaps(answer: Planned | Estimated, evaluation: Evaluation) -> Amount:
     """Return the gaps of a plan's fullest partition at the planned volume: the figure of every text and table."""
     if not isinstance(answer, Estimated):
-        return gaps_of(answer.choice, evaluation, answer.constraints, answer.growth)
+        return gaps_of(answer.choice, evaluation)
     if not isinstance(evaluation.plan.scheme, Native):
         return Amount(value=evaluation.peak_gaps_per_partition)
     partitions = evaluation.plan.own_partitions
@@ -100,10 +100,10 @@ def peaks_of(planned: Planned) -> tuple[Amount, Amount]:
     return gaps(planned, planned.choice.native), gaps(planned, planned.choice.recommended.evaluation)
 
 
-def describe_band(planned: Planned, gaps: float) -> str:
-    """Describe the confidence interval of either peak, in words; empty without an interval."""
-    interval = planned.traffic.confidence
-    return "" if interval is None else f"between {interval.low * gaps:,.0f} and {interval.high * gaps:,.0f}"
+def describe_band(planned: Planned, plan: Plan, gaps: Amount) -> str:
+    """Describe the confidence interval of a plan's peak, in words; empty without an interval."""
+    found = planned.traffic.band(plan)
+    return "" if found is None else f"between {found.low * gaps.value:,.0f} and {found.high * gaps.value:,.0f}"
 
 
 def again_of(evaluation: Evaluation, gaps: Amount, counted: Redelivery | None = None) -> Amount:
@@ -138,12 +138,12 @@ def native_of(answer: Planned | Estimated) -> Assessed:
     count = answer.choice.known.get(answer.choice.native.plan)
     if count is None and isinstance(answer, Estimated):
         count = math.ceil(answer.native.peak)
-    return Assessed.of(answer.choice.native, answer.constraints).judged(count, answer.max_countable_gaps)
+    return Assessed.of(answer.choice.native, answer.constraints).judged(count, answer.choice.allowance)
 
 
 def alternatives_of(answer: Planned | Estimated) -> tuple[Alternative, ...]:
     """Return all priced candidates as far as they are known."""
-    found = alternatives(answer.choice, answer.constraints, answer.growth)
+    found = alternatives(answer.choice)
     if not isinstance(answer, Estimated):
         return found
     return tuple(replace(one, gaps=gaps(answer, one.evaluation)) for one in found)
@@ -160,7 +160,8 @@ def rooms_of(answer: Planned | Estimated) -> tuple[Room, ...]:
     if not isinstance(answer, Estimated) or not isinstance(chosen.plan.scheme, Native):
         return answer.choice.rooms
     peak = math.ceil(answer.native.peak * answer.keys.fullest(chosen.plan.own_partitions))
-    return answer.constraints.rooms(chosen, answer.profile, peak, answer.growth)
+    limits = answer.choice.allowance.constraints_for(chosen.plan)
+    return limits.rooms(chosen, answer.profile, peak, answer.growth)
 
 
 REPORTED_REPEATS = 0.01
@@ -247,7 +248,7 @@ def describe_keys(planned: Planned | Estimated) -> str:
     if partitions > 1:
         said += f": the fullest of {partitions} gets {fullest:.0%} of them, not {1 / partitions:.0%}"
     alone = gaps(planned, planned.choice.native).value * share
-    if alone > planned.constraints.allowed_gaps(planned.profile.gap_limit_ranges):
+    if alone > planned.choice.allowance.gaps(planned.choice.native.plan):
         said += (
             ". No number of partitions makes native delays right for it: "
             f"that key alone leaves about {alone:,.0f} gaps (estimated)"
@@ -308,7 +309,11 @@ def describe_native(planned: Planned) -> list[str]:
     )
     if confidence is not None:
         low, high = confidence.low * gaps, confidence.high * gaps
-        return [f"{said}: between {low:,.0f} and {high:,.0f} with 95 % confidence. The plan is for the upper end."]
+        said += f": between {low:,.0f} and {high:,.0f} with 95 % confidence. "
+        own = describe_band(planned, planned.plan, gaps_of(planned.choice, planned.choice.recommended.evaluation))
+        if own and not stays(planned.plan):
+            return [f"{said}This plan leaves {own} in a partition, and was chosen for the upper end."]
+        return [f"{said}The plan was chosen for the upper end."]
     if gaps and len(continued.days.drawn) < LEAST_DAYS:
         return [f"{said}; no confidence interval from fewer than {LEAST_DAYS} days."]
     return [said + "."]
@@ -495,7 +500,7 @@ def _answer_facts(answer: Planned | Estimated) -> dict[str, Any]:
         "keys": key_facts(answer),
         "candidate_count": choice.considered,
         "priced_count": len(choice.candidates),
-        "front": [alternative_facts(one) for one in front(answer)],
+        "front": [alternative_facts(one, answer) for one in front(answer)],
         "rooms": [asdict(room) for room in rooms_of(answer)],
     }
 
@@ -519,7 +524,7 @@ def history_facts(history: History) -> dict[str, Any]:
 
 
 def prediction_facts(prediction: Prediction) -> dict[str, Any]:
-    replay = prediction.replay
+    replay, interval = prediction.replay, prediction.traffic.band(prediction.evaluation.plan)
     return {
         "predicted": evaluation_facts(prediction.evaluation),
         "counted": {
@@ -529,6 +534,7 @@ def prediction_facts(prediction: Prediction) -> dict[str, Any]:
             "redelivered": {name: asdict(found) for name, found in replay.redelivered.items()},
             "keyless_at_random": replay.at_random,
         },
+        "confidence_interval": None if interval is None else asdict(interval),
         "peak_gaps_error": prediction.peak_gaps_error,
     }
 
@@ -544,17 +550,19 @@ def assessed_facts(one: Assessed, answer: Planned | Estimated) -> dict[str, Any]
     return {
         **evaluation_facts(one.evaluation),
         "gaps": asdict(gaps(answer, one.evaluation)),
+        "allowed_gaps": answer.choice.allowance.gaps(one.evaluation.plan),
         "delivered_again": asdict(again(answer, one.evaluation)),
         **_cost(one.cost),
         "broken_constraints": list(one.broken),
     }
 
 
-def alternative_facts(one: Alternative) -> dict[str, Any]:
+def alternative_facts(one: Alternative, answer: Planned | Estimated) -> dict[str, Any]:
     return {
         "scheme": describe(one.plan),
         "partitions": one.plan.partitions,
         "gaps": asdict(one.gaps),
+        "allowed_gaps": answer.choice.allowance.gaps(one.plan),
         "cost_writes_per_second": one.cost,
         "hops_mean": one.evaluation.hops_mean,
         "partition_topics": one.topics,

@@ -29,7 +29,7 @@ from timewheel.core.plurals import counted
 
 from ..choice.choose import HELPED, Assessed, Choice
 from ..choice.constraints import Constraints, at_growth
-from ..choice.reasons import Alternative, Amount, describe
+from ..choice.reasons import Alternative, describe, gaps_of
 from ..exact.replay import Replay
 from ..fleet import Fleet, NativeFit
 from ..job import Planned
@@ -56,7 +56,6 @@ from .facts import (
     in_words,
     monthly,
     next_steps,
-    peaks_of,
     reading,
     verdict,
 )
@@ -188,6 +187,7 @@ class Option:
     gaps: float  # gaps at the peak of a due topic, its partitions together; counted, if the candidate was counted
     share: float  # part of these that a count found in the fullest partition, if gaps do not divide as timers do
     stuck: float  # gaps of a partition that more partitions do not reduce; 0: more partitions help
+    margin: float  # safety factor on the gaps, see `Allowance`
     silence: float  # seconds after an unload, if a single partition had all waiting entries
     cursor_bytes: float  # bytes of a persisted cursor, if a single partition had all entries
     topics: int  # partition topics for each partition
@@ -217,8 +217,7 @@ class WhatIf:
     recommended: int  # index of the recommended candidate
     start: Setting  # start of the sliders: the planned values
     limit_ranges: int  # see `BrokerProfile.gap_limit_ranges`
-    gap_margin: float  # see `Constraints`, as for the next three
-    silence_seconds: float | None  # none: no limit
+    silence_seconds: float | None  # see `Constraints`, as for the next two; none: no limit
     partition_topics: int | None  # none: no limit
     relay_price: float  # entries written a second
     frame_bytes: int  # the largest persisted cursor
@@ -235,20 +234,26 @@ class WhatIf:
 
 
 def what_if(planned: Planned) -> WhatIf:
-    limits, profile, countable = planned.constraints, planned.profile, planned.max_countable_gaps
-    return statistic_of(planned.choice, limits, profile, growth=planned.growth, countable=countable)
+    return statistic_of(planned.choice, planned.profile)
 
 
-def statistic_of(
-    choice: Choice, limits: Constraints, profile: BrokerProfile, *, growth: float = 1.0, countable: int = 0
-) -> WhatIf:
-    allowed = limits.allowed_gaps(profile.gap_limit_ranges)
-    options = []
+def statistic_of(choice: Choice, profile: BrokerProfile) -> WhatIf:
+    allowance, limits, options = choice.allowance, choice.allowance.constraints, []
     for one in choice.candidates:
-        scheme = one.evaluation.plan.scheme
-        counts = {plan.own_partitions: gaps for plan, gaps in choice.counted.items() if plan.scheme == scheme}
-        gaps, stuck, share = calibrated(one.evaluation.peak_gaps_per_topic, counts, growth, allowed, countable)
-        options.append(replace(_option(one, limits, profile), gaps=gaps, stuck=stuck, share=share))
+        plan = one.evaluation.plan
+        counts = {known.own_partitions: gaps for known, gaps in choice.counted.items() if known.scheme == plan.scheme}
+        # A plan that was not counted was priced with the interval of native delays.
+        judged = plan if counts else choice.native.plan
+        own = allowance.constraints_for(judged)
+        gaps, stuck, share = calibrated(
+            one.evaluation.peak_gaps_per_topic,
+            counts,
+            allowance.growth,
+            own.allowed_gaps(profile.gap_limit_ranges),
+            allowance.gaps(judged),
+        )
+        option = _option(one, limits, profile)
+        options.append(replace(option, gaps=gaps, stuck=stuck, share=share, margin=own.gap_margin))
     return WhatIf(
         options=tuple(options),
         recommended=choice.candidates.index(choice.recommended),
@@ -256,7 +261,6 @@ def statistic_of(
             growth=1.0, gap_fraction=limits.gap_fraction, window_ms=0, topic_price=limits.topic_writes_per_second
         ),
         limit_ranges=profile.gap_limit_ranges,
-        gap_margin=limits.gap_margin,
         silence_seconds=limits.silence_seconds,
         partition_topics=limits.partition_topics,
         relay_price=limits.relay_writes_per_second,
@@ -281,6 +285,7 @@ def _option(one: Assessed, limits: Constraints, profile: BrokerProfile) -> Optio
         gaps=evaluation.peak_gaps_per_topic,
         share=1.0,
         stuck=0.0,
+        margin=1.0,
         silence=evaluation.silence_seconds * partitions,
         cursor_bytes=evaluation.cursor_bytes * partitions,
         topics=evaluation.topics_of_a_partition,
@@ -369,20 +374,20 @@ CERTAINTY = "with 95% confidence"
 
 
 def headlines(planned: Planned, prices: Prices | None = None) -> list[Headline]:
-    now, then = peaks_of(planned)
     partitions = planned.plan.own_partitions
     where = "one partition" if partitions == 1 else f"the fullest of {partitions} partitions"
-    bands = [describe_band(planned, one.value) for one in (now, then)]
     return [
-        _gaps("Gaps now", now, "native delays, one partition", planned, bands[0] and f"{bands[0]} {CERTAINTY}"),
-        _gaps("Gaps then", then, f"this plan, {where}", planned, bands[1] and f"{bands[1]}, in the same ratio"),
+        _gaps("Gaps now", planned, planned.choice.native, "native delays, one partition"),
+        _gaps("Gaps then", planned, planned.choice.recommended.evaluation, f"this plan, {where}"),
         _cost(planned, prices),
     ]
 
 
-def _gaps(name: str, gaps: Amount, where: str, planned: Planned, band: str) -> Headline:
-    limit, value = planned.profile.gap_limit_ranges, gaps.value
-    lines = [f"{where}: {value / max(limit, 1):.0%} of the {limit:,} that the broker keeps", *([band] if band else [])]
+def _gaps(name: str, planned: Planned, evaluation: Evaluation, where: str) -> Headline:
+    gaps = gaps_of(planned.choice, evaluation)
+    limit, value, band = planned.profile.gap_limit_ranges, gaps.value, describe_band(planned, evaluation.plan, gaps)
+    band = band and f"{band} {CERTAINTY}"
+    lines = [f"{where}: {value / max(limit, 1):.0%} of the {limit:,} that the broker keeps", *filter(None, [band])]
     # Gaps above the requested fraction, but within the broker's limit, are neither good nor bad.
     good = True if value <= planned.constraints.gap_fraction * limit else False if value > limit else None
     return Headline(name=name, value=str(gaps), unit="gaps at the peak", known=gaps.known, lines=lines, good=good)

@@ -13,7 +13,7 @@ from timewheel.core.durations import DAY_MS, HOUR_MS
 from timewheel.core.plan import Calendar, Native, Plan, Ring, Scheme, Tiered, Wheel
 from timewheel.spark_planner.choice.candidates import candidate_plans
 from timewheel.spark_planner.choice.choose import Choice, choose
-from timewheel.spark_planner.choice.constraints import Constraints
+from timewheel.spark_planner.choice.constraints import Allowance, Constraints
 from timewheel.spark_planner.choice.reasons import alternatives, describe, front_of_alternatives, tied_with
 from timewheel.spark_planner.pricing.evaluate import evaluate
 from timewheel.spark_planner.pricing.simulation import simulation_of
@@ -71,7 +71,7 @@ def test_a_margin_holds_so_many_times_the_gaps_to_the_limit(choice: Choice, cell
 
 
 def test_no_plan_of_the_front_is_beaten_in_both(choice: Choice) -> None:
-    front = front_of_alternatives(alternatives(choice, Constraints(), 1.0), choice.recommended.evaluation.plan)
+    front = front_of_alternatives(alternatives(choice), choice.recommended.evaluation.plan)
     assert len(front) >= 3
     points = [(one.cost, one.gaps.value) for one in front]
     assert points == sorted(points)
@@ -83,7 +83,7 @@ def test_no_plan_of_the_front_is_beaten_in_both(choice: Choice) -> None:
 
 
 def test_of_two_with_as_many_gaps_the_cheaper_alone_is_of_the_front(choice: Choice) -> None:
-    found, chosen = alternatives(choice, Constraints(), 1.0), choice.recommended.evaluation.plan
+    found, chosen = alternatives(choice), choice.recommended.evaluation.plan
     front = front_of_alternatives(found, chosen)
     dearer = [replace(one, cost=one.cost + 1) for one in front]
     assert front_of_alternatives([*dearer, *found], chosen) == front
@@ -241,13 +241,18 @@ def test_a_plan_that_costs_as_much_is_told_as_a_tie(cells: Cells, choice: Choice
 def test_whoever_was_counted_above_the_limit_is_no_rival(choice: Choice) -> None:
     chosen, fitting = choice.recommended.evaluation, [one.evaluation for one in choice.candidates if not one.broken]
     free = Constraints(topic_writes_per_second=0.0, relay_writes_per_second=0.0)
-    found = tied_with(chosen, fitting, free, {}, 240)
+    allowance = Allowance(constraints=free, ranges=PROFILE.gap_limit_ranges)
+    found = tied_with(chosen, fitting, allowance, {})
     assert len(found) > 1
     assert chosen.plan.scheme not in {one.plan.scheme for one in found}
     most = free.cost_of(chosen).writes_per_second * 1.05
     assert all(free.cost_of(one).writes_per_second <= most for one in found)
-    assert found[0] not in tied_with(chosen, fitting, free, {found[0].plan: 241}, 240)
-    assert found[0] in tied_with(chosen, fitting, free, {found[0].plan: 240}, 240)
+    most = allowance.gaps(found[0].plan)
+    assert found[0] not in tied_with(chosen, fitting, allowance, {found[0].plan: most + 1})
+    assert found[0] in tied_with(chosen, fitting, allowance, {found[0].plan: most})
+    uncertain = replace(allowance, upper_of=lambda plan: 1.25 if plan == found[0].plan else 1.0)
+    assert uncertain.gaps(found[0].plan) == int(most / 1.25)
+    assert found[0] not in tied_with(chosen, fitting, uncertain, {found[0].plan: most})
 
 
 def test_an_empty_history_has_no_plan() -> None:

@@ -38,7 +38,7 @@ from timewheel.spark_planner.choice.choose import (
     least_cost,
     rank,
 )
-from timewheel.spark_planner.choice.constraints import GAP_FRACTION, Constraints
+from timewheel.spark_planner.choice.constraints import GAP_FRACTION, Allowance, Constraints
 from timewheel.spark_planner.exact.ranges import Peak
 from timewheel.spark_planner.history.keys import EVEN, KeyShares
 from timewheel.spark_planner.job import Deciding, Passes, never_held_ms
@@ -315,6 +315,7 @@ def test_a_plan_whose_partitions_fill_unevenly_is_not_taken_for_dearer_than_it_i
     assert winner.partitions < 10
 
 
+@example(fits=[7, 5], heavy=[(169, 0), (300, 0), (300, 0)], off=1.0)  # 6 partitions are no better than 5
 @given(
     fits=st.lists(st.integers(1, MOST), min_size=2, max_size=4),
     heavy=st.lists(st.tuples(st.integers(100, 300), st.integers(0, 99)), min_size=2, max_size=3),
@@ -510,7 +511,7 @@ class FakeReplays:
 
 
 def facts(limits: Constraints) -> dict[str, Any]:
-    return {"limits": limits, "growth": 1.0, "profile": SimpleNamespace(gap_limit_ranges=KEPT)}
+    return {"limits": limits, "allowance": Allowance(constraints=limits, ranges=KEPT)}
 
 
 def decided(

@@ -73,7 +73,8 @@ def test_a_volume_that_was_planned_for_is_reached_before_its_limits(growing: Pla
     trend, room = trend_in(growing), growing.choice.rooms[0]
     assert trend is not None
     # Rooms are in times of the volume planned for: half of the room beyond twice the volume is the same day.
-    twice = replace(growing, growth=2.0)
+    choice = growing.choice
+    twice = replace(growing, choice=replace(choice, allowance=replace(choice.allowance, growth=2.0)))
     assert reached_on(twice, replace(room, times=room.times / 2), trend) == reached_on(growing, room, trend)
     full = replace(growing, choice=replace(growing.choice, rooms=(replace(room, times=0.9),)))
     assert describe_growth(full).endswith(f", and by the estimate it has reached {room.limit}.")

@@ -87,10 +87,16 @@ def test_a_week_is_planned_for_as_sixty_days_are(planned: Planned, spark: SparkS
 
 
 def test_limits_are_kept_at_the_upper_end(planned: Planned) -> None:
-    assert planned.traffic.confidence is not None
-    assert planned.constraints.gap_margin == planned.traffic.confidence.high > 1
+    assert planned.constraints.gap_margin == 1
+    plans = [planned.plan, planned.choice.native.plan, *planned.choice.counted]
+    bands = {plan: planned.traffic.band(plan) for plan in plans}
+    assert len({band.high for band in bands.values() if band is not None}) > 1, "each scheme has its own"
+    for plan, band in bands.items():
+        assert band is not None
+        assert band.high > 1
+        assert planned.choice.allowance.gaps(plan) == int(0.8 * PROFILE.gap_limit_ranges / band.high + 1e-6)
     fullest = planned.recommended.replay.peak_per_partition.gap_count
-    assert fullest <= planned.max_countable_gaps < 0.8 * PROFILE.gap_limit_ranges
+    assert fullest <= planned.choice.allowance.gaps(planned.plan)
     assert planned.keeps_limits
 
 
@@ -105,7 +111,7 @@ def test_the_answer_begins_with_it(planned: Planned) -> None:
     assert planned.native_alone is not None
     alone, counted = (one.peak_of_total.gap_count for one in (planned.native_alone, planned.native.replay))
     assert f"leave at most {alone:,} gaps in the history alone, and {counted:,} when it is continued" in native
-    assert "with 95 % confidence. The plan is for the upper end." in native
+    assert "with 95 % confidence. This plan leaves between" in native
     assert "this history, continued, leaves at most" in verdict(planned)
     page = report_page(planned)
     assert said[:60] in page

@@ -40,6 +40,7 @@ NOTHING = Option(
     gaps=0.0,
     share=1.0,
     stuck=0.0,
+    margin=1.0,
     silence=0.0,
     cursor_bytes=0.0,
     topics=1,
@@ -54,7 +55,6 @@ EMPTY = WhatIf(
     recommended=0,
     start=Setting(growth=1.0, gap_fraction=0.8, window_ms=0, topic_price=0.5),
     limit_ranges=1_000,
-    gap_margin=1.0,
     silence_seconds=10.0,
     partition_topics=None,
     relay_price=2.0,
@@ -75,7 +75,7 @@ def choice(cells: Cells) -> Choice:
 
 @pytest.fixture(scope="module")
 def statistic(choice: Choice) -> WhatIf:
-    return statistic_of(choice, LIMITS, PROFILE)
+    return statistic_of(choice, PROFILE)
 
 
 def test_where_it_begins_it_is_the_choice(choice: Choice, statistic: WhatIf) -> None:

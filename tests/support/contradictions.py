@@ -40,9 +40,11 @@ def contradictions(facts: Mapping[str, Any], text: str, status: int | None = Non
     ]
 
 
-def _allowed(facts: Mapping[str, Any]) -> int:
-    limits, ranges = facts["constraints"], facts["profile"]["gap_limit_ranges"]
-    return max_countable(limits["gap_fraction"] / limits["gap_margin"] * ranges, facts["growth"])
+def _allowed(facts: Mapping[str, Any], one: Mapping[str, Any]) -> int:
+    """Return the gaps that a count of a plan may find, by its confidence interval."""
+    limits, interval = facts["constraints"], one["on_this_traffic"]["confidence_interval"]
+    margin = limits["gap_margin"] * (1.0 if interval is None else max(interval["high"], 1.0))
+    return max_countable(limits["gap_fraction"] / margin * facts["profile"]["gap_limit_ranges"], facts["growth"])
 
 
 def _within(facts: Mapping[str, Any]) -> Iterator[str]:
@@ -55,8 +57,10 @@ def _within(facts: Mapping[str, Any]) -> Iterator[str]:
         count = one["on_this_traffic"]["counted"]["peak_gaps_per_partition"]["gap_count"]
         if growth == 1 and (one["gaps"]["value"], one["gaps"]["known"]) != (count, "counted"):
             yield f"{name}: {one['gaps']} beside {count} that were counted"
-        if (GAP in one["broken_constraints"]) != (count > _allowed(facts)):
-            yield f"{name}: {count} gaps were counted, {_allowed(facts)} are allowed, and it breaks {broken}"
+        if one["allowed_gaps"] != (allowed := _allowed(facts, one)):
+            yield f"{name}: {one['allowed_gaps']} gaps are allowed, by its interval {allowed}"
+        if (GAP in one["broken_constraints"]) != (count > allowed):
+            yield f"{name}: {count} gaps were counted, {allowed} are allowed, and it breaks {broken}"
     for name, one in {"recommended": chosen, "native": native, **facts["article_rules"]}.items():
         beyond = one["gaps"]["value"] > one["gap_limit_ranges"]
         is_plain = one["redelivered"] == one["redelivered_as_ranges"] and not one["gaps"]["is_least"]
@@ -73,7 +77,7 @@ def _within(facts: Mapping[str, Any]) -> Iterator[str]:
 def _alternatives(facts: Mapping[str, Any]) -> Iterator[str]:
     chosen, front = facts["recommended"], facts["front"]
     for one in [*front, *facts["ties"], *facts["article_rules"].values()]:
-        over = one["gaps"]["value"] > _grown(facts) or one["gaps"]["is_least"]
+        over = one["gaps"]["value"] > one["allowed_gaps"] or one["gaps"]["is_least"]
         if one["gaps"]["known"] != "estimated" and over != (GAP in one["broken_constraints"]):
             yield f"{one['scheme']}: {one['gaps']} and breaks {one['broken_constraints']}"
     for one in [*front, *facts["ties"]]:  # a simple rule need not be among the candidates
@@ -89,11 +93,6 @@ def _alternatives(facts: Mapping[str, Any]) -> Iterator[str]:
     steps = [(one["cost_writes_per_second"], -one["gaps"]["value"]) for one in front]
     if steps != sorted(steps) or len({gaps for _, gaps in steps}) < len(steps):
         yield "an alternative is beaten by another in cost and gaps"
-
-
-def _grown(facts: Mapping[str, Any]) -> float:
-    limits = facts["constraints"]
-    return float(limits["gap_fraction"] / limits["gap_margin"] * facts["profile"]["gap_limit_ranges"])
 
 
 def _exit(facts: Mapping[str, Any], status: int | None) -> Iterator[str]:

@@ -23,7 +23,7 @@ class Found:
 def at(statistic: WhatIf, number: int, setting: Setting) -> Found:
     """Evaluate a candidate at a setting, with the partitions that it needs there."""
     one, growth = statistic.options[number], setting.growth
-    allowed = setting.gap_fraction / statistic.gap_margin * statistic.limit_ranges
+    allowed = setting.gap_fraction / one.margin * statistic.limit_ranges
     by_gaps = math.ceil(one.gaps * growth / allowed - SLACK)
     silent = statistic.silence_seconds
     by_silence = 1 if silent is None else math.ceil(one.silence * growth / silent - SLACK)

@@ -10,7 +10,7 @@
 
   function at(number, setting) {
     const one = options[number], growth = setting.growth, silent = all.silence_seconds;
-    const allowed = setting.gap_fraction / all.gap_margin * all.limit_ranges;
+    const allowed = setting.gap_fraction / one.margin * all.limit_ranges;
     const byGaps = Math.ceil(one.gaps * growth / allowed - all.slack);
     const bySilence = silent === null ? 1 : Math.ceil(one.silence * growth / silent - all.slack);
     const partitions = Math.min(Math.max(byGaps, bySilence, 1), all.max_partitions);
