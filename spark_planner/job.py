@@ -283,9 +283,14 @@ class Replays:
             if one.profile is None:
                 self._quick[one.plan] = replay
             else:
-                # Of sends in turns and at random the worse counts.
+                # Of sends in turns and at random the worse counts, by gaps and by redelivery.
                 known = self._full.get(one.plan, replay)
-                self._full[one.plan] = max(known, replay, key=lambda of: of.peak_per_partition.gap_count)
+                worse = max(known, replay, key=lambda of: of.peak_per_partition.gap_count)
+                again = {
+                    form: max(known.redelivered[form], redelivery, key=lambda of: of.entries)
+                    for form, redelivery in replay.redelivered.items()
+                }
+                self._full[one.plan] = replace(worse, redelivered=again)
 
     def gaps(self, wanted: Wanted) -> list[int]:
         """Return the most gaps of any partition under each plan, first those of ``quick``."""

@@ -70,7 +70,8 @@ def candidate_plans(base: Plan, longest_delay_ms: int, max_delay_ms: int | None 
             history's longest delay, rounded up.
 
     Returns:
-        Each scheme once, all of them valid, in a fixed order. Partitions are those of the base: they are chosen later.
+        Each scheme once, the simple rules among them, all of them valid, in a fixed order. Partitions are those of the
+        base: they are chosen later.
 
     Raises:
         MaxDelayTooShort: The history has longer delays.
@@ -89,6 +90,8 @@ def candidate_plans(base: Plan, longest_delay_ms: int, max_delay_ms: int | None 
             found[plan.scheme] = plan
         if len(found) >= LEAST_CANDIDATES:
             break
+    for plan in article_plans(base, longest_delay_ms, max_delay_ms).values():
+        found.setdefault(plan.scheme, plan)
     return tuple(found.values())
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from timewheel.core.durations import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS, round_duration
 from timewheel.core.plan import Native, Plan, Tiered, Wheel
-from timewheel.spark_planner.choice.candidates import article_plans, candidate_plans
+from timewheel.spark_planner.choice.candidates import article_plans, as_shadow, candidate_plans
 from timewheel.spark_planner.errors import MaxDelayTooShort
 
 BASE = Plan(due_topic="persistent://acme/crm/reminders", subscriptions=("billing",), revision=7)
@@ -44,6 +44,13 @@ def test_native_and_two_rings_and_tiers_of_every_number_are_among_them() -> None
     assert Native() in schemes
     assert {len(scheme.tiers_ms) for scheme in schemes if isinstance(scheme, Tiered)} == {1, 2, 3, 4}
     assert any(isinstance(scheme, Wheel) and len(scheme.rings) == 2 for scheme in schemes)
+
+
+@pytest.mark.parametrize("longest_ms", [5 * HOUR_MS, 7 * DAY_MS, 30 * DAY_MS, 365 * DAY_MS])
+@pytest.mark.parametrize("base", [BASE, as_shadow(BASE)])
+def test_the_simple_rules_are_among_them(base: Plan, longest_ms: int) -> None:
+    plans = candidate_plans(base, longest_ms)
+    assert set(article_plans(base, longest_ms).values()) <= set(plans)
 
 
 def test_the_longest_delay_is_rounded_up_and_never_down() -> None:

@@ -40,6 +40,8 @@ from timewheel.spark_planner.choice.choose import (
 )
 from timewheel.spark_planner.choice.constraints import GAP_FRACTION, Allowance, Constraints
 from timewheel.spark_planner.exact.ranges import Peak
+from timewheel.spark_planner.exact.replay import Asked, Replay
+from timewheel.spark_planner.exact.unload import Redelivery
 from timewheel.spark_planner.history.keys import EVEN, KeyShares
 from timewheel.spark_planner.job import Deciding, Passes, never_held_ms
 from timewheel.spark_planner.pricing.flow import CLOSE, QUICK
@@ -607,3 +609,28 @@ def test_a_round_that_has_nothing_left_to_count_has_no_number(monkeypatch: pytes
     for wanted in (plans[:1], plans[:1], plans):
         assert replays.count(dict.fromkeys(wanted, 9)) == [5] * len(wanted)
     assert [stage.rpartition(", ")[2] for stage in stages if stage.startswith("counting")] == ["round 1", "round 2"]
+
+
+def test_the_worse_of_two_routings_counts_by_gaps_and_by_redelivery() -> None:
+    plan = replace(BASE, partitions=2)
+    turns, chance = (Asked(plan=plan, grid=MagicMock(), profile=PROFILE, at_random=way) for way in (False, True))
+
+    def replayed(asked: Asked, gaps: int, again: int) -> Replay:
+        peak = Peak(gap_count=gaps, gap_count_limit=gaps, at_ms=0)
+        return Replay(
+            entries=0,
+            hop_count=0,
+            hop_count_max=0,
+            gaps=MagicMock(),
+            peak_of_total=peak,
+            peak_per_partition=peak,
+            was_sorted=False,
+            redelivered={"ranges": Redelivery(entries=again, at_ms=1, moments=1)},
+            at_random=asked.at_random,
+        )
+
+    replays = Passes([MagicMock(topic="t")], MagicMock()).topics["t"]
+    replays.store([turns, chance], [replayed(turns, 9, 100), replayed(chance, 12, 70)])
+    known = replays.known(plan)
+    assert (known.peak_per_partition.gap_count, known.at_random) == (12, True)
+    assert known.redelivered["ranges"].entries == 100

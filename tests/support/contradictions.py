@@ -80,7 +80,7 @@ def _alternatives(facts: Mapping[str, Any]) -> Iterator[str]:
         over = one["gaps"]["value"] > one["allowed_gaps"] or one["gaps"]["is_least"]
         if one["gaps"]["known"] != "estimated" and over != (GAP in one["broken_constraints"]):
             yield f"{one['scheme']}: {one['gaps']} and breaks {one['broken_constraints']}"
-    for one in [*front, *facts["ties"]]:  # a simple rule need not be among the candidates
+    for one in [*front, *facts["ties"], *facts["article_rules"].values()]:
         fits = facts["keeps_limits"] and not one["broken_constraints"]
         if fits and one["cost_writes_per_second"] < chosen["cost_writes_per_second"] * (1 - ROUGH):
             yield f"{one['scheme']} keeps every limit and is cheaper than what is recommended"
