@@ -32,7 +32,7 @@ from ..pricing.simulation import NATIVE, simulation_of, with_bursts_apart
 from ..summary.cells import Cells
 from .candidates import article_plans, candidate_plans
 from .constraints import GAP_FRACTION, SILENCE_SECONDS, Allowance, Constraints, Cost, Room
-from .reasons import reasons_for, tied_with
+from .reasons import Alternative, reasons_for, tied_with
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -204,7 +204,7 @@ class Choice:
     counted: Mapping[Plan, int] = field(default_factory=dict)
     beside: Mapping[Plan, int] = field(default_factory=dict)
     full: frozenset[Plan] = frozenset()
-    ties: tuple[Evaluation, ...] = ()
+    ties: tuple[Alternative, ...] = ()
 
     @property
     def known(self) -> Mapping[Plan, int]:
@@ -329,8 +329,6 @@ class Priced(Screening):
         full: Iterable[Plan] | None = None,
     ) -> Choice:
         chosen, allowance, assessed = recommended.evaluation, self.allowance, tuple(self.priced)
-        # If the count refuted all candidates, none fits, regardless of the estimates.
-        fitting = [] if recommended.broken else [one for one in assessed if not one.broken]
         limits, known = allowance.constraints_for(chosen.plan), {**counted, **(beside or {})}
         made = Choice(
             allowance=allowance,
@@ -346,8 +344,8 @@ class Priced(Screening):
             counted=counted,
             beside=beside or {},
             full=frozenset(counted if full is None else full),
-            ties=tied_with(chosen, [one.evaluation for one in fitting], allowance, counted),
         )
+        made = replace(made, ties=tied_with(made))
         return replace(made, reasons=reasons_for(made))
 
 

@@ -12,7 +12,7 @@ from timewheel.core.durations import DAY_MS, MINUTE_MS, format_duration
 from timewheel.core.plan import Calendar, Native, Plan, Scheme, Tiered, Wheel
 
 from ..pricing.evaluate import Evaluation
-from .constraints import GAP_FRACTION, Allowance, Constraints, Room, at_growth
+from .constraints import GAP_FRACTION, Constraints, Room, at_growth
 
 if TYPE_CHECKING:
     from .choose import Assessed, Choice
@@ -121,50 +121,39 @@ TIE = 0.05
 FEWER_GAPS = 0.8  # ratio of estimates below which they differ; closer estimates do not decide
 
 
-def tied_with(
-    chosen: Evaluation,
-    fitting: Sequence[Evaluation],
-    allowance: Allowance,
-    counted: Mapping[Plan, int],
-) -> tuple[Evaluation, ...]:
+def tied_with(choice: Choice) -> tuple[Alternative, ...]:
     """Return the candidates within `TIE` of the recommended plan's cost, those with the most advantages first."""
-    constraints = allowance.constraints
-    most = constraints.cost_of(chosen).writes_per_second * (1 + TIE)
-    rivals = [
-        one
-        for one in fitting
-        if one.plan.scheme != chosen.plan.scheme
-        and constraints.cost_of(one).writes_per_second <= most
-        and (one.plan not in counted or counted[one.plan] <= allowance.gaps(one.plan))
-    ]
+    found = alternatives(choice)
+    chosen = next(one for one in found if one.plan == choice.recommended.evaluation.plan)
+    if chosen.broken:
+        return ()
+    most = chosen.cost * (1 + TIE)
+    rivals = [one for one in found if not one.broken and one is not chosen and one.cost <= most]
 
-    def rank(one: Evaluation) -> tuple[bool, int, float, str]:
+    def rank(one: Alternative) -> tuple[bool, int, float, str]:
         # A plan without a relay is the greatest advantage; equal candidates get a fixed order.
-        spares_relay = chosen.needs_relay and not one.needs_relay
-        cost = constraints.cost_of(one).writes_per_second
-        return not spares_relay, -len(advantages(one, chosen, counted)), cost, repr(one.plan.scheme)
+        spares_relay = chosen.evaluation.needs_relay and not one.evaluation.needs_relay
+        return not spares_relay, -len(advantages(one, chosen)), one.cost, repr(one.plan.scheme)
 
     return tuple(sorted(rivals, key=rank))
 
 
-def advantages(one: Evaluation, other: Evaluation, counted: Mapping[Plan, int]) -> tuple[str, ...]:
+def advantages(one: Alternative, other: Alternative) -> tuple[str, ...]:
     found = []
-    ours, theirs = one.peak_gaps_per_partition, other.peak_gaps_per_partition
-    if one.plan in counted and other.plan in counted:  # else a count would be compared with an estimate
-        ours, theirs = counted[one.plan], counted[other.plan]
-    if other.needs_relay and not one.needs_relay:
+    if other.evaluation.needs_relay and not one.evaluation.needs_relay:
         found.append("no relay")
-    if one.partition_topics < other.partition_topics:
+    if one.topics < other.topics:
         found.append("fewer topics")
-    if ours < FEWER_GAPS * theirs:
+    is_alike = (one.gaps.known == ESTIMATED) == (other.gaps.known == ESTIMATED)
+    if is_alike and one.gaps.value < FEWER_GAPS * other.gaps.value:
         found.append("fewer gaps in a partition")
-    if one.hops_mean < FEWER_GAPS * other.hops_mean:
+    if one.evaluation.hops_mean < FEWER_GAPS * other.evaluation.hops_mean:
         found.append("fewer hops")
     return tuple(found)
 
 
-def drawbacks(one: Evaluation, other: Evaluation, counted: Mapping[Plan, int]) -> tuple[str, ...]:
-    found = advantages(other, one, counted)
+def drawbacks(one: Alternative, other: Alternative) -> tuple[str, ...]:
+    found = advantages(other, one)
     return tuple(name.replace("fewer", "more").replace("no relay", "a relay to run") for name in found)
 
 
@@ -205,7 +194,7 @@ def reasons_for(choice: Choice) -> tuple[str, ...]:
     others = [one for one in sorted(known, key=lambda one: (one.cost, one.gaps.value)) if not one.broken]
     found = [
         _summary(choice, gaps_of(choice, chosen)),
-        _tie(choice)
+        _tie(choice, known)
         or _longer(chosen, others)
         or _one_partition(chosen, others)
         or f"After an unload a partition is silent for about {chosen.silence_seconds:.1f} s, since up to "
@@ -241,14 +230,13 @@ def _summary(choice: Choice, own: Amount) -> str:
     return f"Of {considered} candidates{how}, {what} is the cheapest that fits: {gaps}."
 
 
-def _tie(choice: Choice) -> str:
+def _tie(choice: Choice, known: Sequence[Alternative]) -> str:
     if not choice.ties:
         return ""
-    chosen, one = choice.recommended.evaluation, choice.ties[0]
-    own, cost = (choice.allowance.constraints.cost_of(each).writes_per_second for each in (chosen, one))
-    said = f"A tie: {describe(one.plan)} on {_partitions(one)} costs as much within {TIE:.0%} "
-    said += f"({max(cost, own):,.1f} against {own:,.1f} entries a second, estimated)"
-    better, worse = advantages(one, chosen, choice.known), drawbacks(one, chosen, choice.known)
+    chosen, one = next(each for each in known if each.plan == choice.recommended.evaluation.plan), choice.ties[0]
+    said = f"A tie: {describe(one.plan)} on {partitions_in_words(one.plan.partitions)} costs as much within {TIE:.0%} "
+    said += f"({one.cost:,.1f} against {chosen.cost:,.1f} entries a second, estimated)"
+    better, worse = advantages(one, chosen), drawbacks(one, chosen)
     if better:
         said += f" and has {_listed(better)}"
     if worse:
@@ -295,7 +283,7 @@ def _how_known(*found: Alternative) -> str:
 
 
 def _cost(
-    chosen: Evaluation, others: Sequence[Alternative], told: Sequence[Evaluation], constraints: Constraints
+    chosen: Evaluation, others: Sequence[Alternative], told: Sequence[Alternative], constraints: Constraints
 ) -> str:
     cost = constraints.cost_of(chosen)
     hops = (
@@ -312,7 +300,7 @@ def _cost(
         "prices: --topic-cost, --relay-cost)"
     )
     other = next((one for one in others if type(one.plan.scheme) is not type(chosen.plan.scheme)), None)
-    if other is not None and other.evaluation not in told:
+    if other is not None and other not in told:
         where = partitions_in_words(other.plan.partitions)
         said += f"; the cheapest of another kind, {describe(other.plan)} on {where}, costs {other.cost:,.1f}"
     return said + "."

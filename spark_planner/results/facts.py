@@ -471,7 +471,7 @@ def planned_facts(planned: Planned, prices: Prices | None = None) -> dict[str, A
         "copies": {"repeated_rows": planned.repeated},
         "article_rules": {name: assessed_facts(one, planned) for name, one in choice.article},
         "growth_seen": growth_facts(planned),
-        "ties": [assessed_facts(Assessed.of(one, planned.constraints), planned) for one in choice.ties],
+        "ties": [alternative_facts(one, planned) for one in choice.ties],
         "money_a_month": None
         if prices is None or not prices.is_given
         else {

@@ -149,7 +149,7 @@ def front_figure(planned: Planned) -> Figure:
     named = [
         Named(name="today: native, 1 partition", choice=dot(choice.native)),
         *(Named(name=f'rule "{name}"', choice=dot(one.evaluation)) for name, one in choice.article),
-        *(Named(name=tables.TIED, choice=dot(one)) for one in choice.ties[:1]),
+        *(Named(name=tables.TIED, choice=one) for one in dots(choice.ties[:1])),
         Named(name="recommended", choice=dot(choice.recommended.evaluation), stands_out=True),
     ]
     return choice_chart(

@@ -75,7 +75,6 @@ def plans_table(planned: Planned | Estimated) -> Table:
     rows = [
         _row_of(planned, "today: native", planned.choice.native, native_of(planned).broken),
         _row_of(planned, "recommended", chosen.evaluation, chosen.broken),
-        *(_row_of(planned, f"{describe(one.plan)} ({TIED})", one, ()) for one in planned.choice.ties[:1]),
     ]
     return _table(f"Plans. {GAPS_AND_OTHERS}{at_volume(planned.growth)}", _PLAN_COLUMNS, rows)
 

@@ -13,7 +13,7 @@ from timewheel.core.durations import DAY_MS, HOUR_MS
 from timewheel.core.plan import Calendar, Native, Plan, Ring, Scheme, Tiered, Wheel
 from timewheel.spark_planner.choice.candidates import candidate_plans
 from timewheel.spark_planner.choice.choose import Choice, choose
-from timewheel.spark_planner.choice.constraints import Allowance, Constraints
+from timewheel.spark_planner.choice.constraints import Constraints
 from timewheel.spark_planner.choice.reasons import alternatives, describe, front_of_alternatives, tied_with
 from timewheel.spark_planner.pricing.evaluate import evaluate
 from timewheel.spark_planner.pricing.simulation import simulation_of
@@ -226,7 +226,7 @@ def test_a_plan_that_costs_as_much_is_told_as_a_tie(cells: Cells, choice: Choice
     assert f"{describe(rival.plan)} on " in said
     assert "costs as much within 5%" in said
     # What would break it is named, from the rival's side.
-    if rival.needs_relay:
+    if rival.evaluation.needs_relay:
         assert "fewer topics" in said
         assert "a relay to run" in said
     else:
@@ -238,21 +238,24 @@ def test_a_plan_that_costs_as_much_is_told_as_a_tie(cells: Cells, choice: Choice
     assert not any("A tie" in reason for reason in without.reasons)
 
 
-def test_whoever_was_counted_above_the_limit_is_no_rival(choice: Choice) -> None:
-    chosen, fitting = choice.recommended.evaluation, [one.evaluation for one in choice.candidates if not one.broken]
+def test_a_candidate_that_was_counted_above_the_limit_is_no_rival(cells: Cells) -> None:
     free = Constraints(topic_writes_per_second=0.0, relay_writes_per_second=0.0)
-    allowance = Allowance(constraints=free, ranges=PROFILE.gap_limit_ranges)
-    found = tied_with(chosen, fitting, allowance, {})
+    choice = choose(cells, BASE, PROFILE, free, candidates=candidate_plans(BASE, int(cells.delay_max_ms.max()))[::4])
+    chosen, found = choice.recommended, tied_with(choice)
     assert len(found) > 1
-    assert chosen.plan.scheme not in {one.plan.scheme for one in found}
-    most = free.cost_of(chosen).writes_per_second * 1.05
-    assert all(free.cost_of(one).writes_per_second <= most for one in found)
-    most = allowance.gaps(found[0].plan)
-    assert found[0] not in tied_with(chosen, fitting, allowance, {found[0].plan: most + 1})
-    assert found[0] in tied_with(chosen, fitting, allowance, {found[0].plan: most})
-    uncertain = replace(allowance, upper_of=lambda plan: 1.25 if plan == found[0].plan else 1.0)
-    assert uncertain.gaps(found[0].plan) == int(most / 1.25)
-    assert found[0] not in tied_with(chosen, fitting, uncertain, {found[0].plan: most})
+    assert chosen.evaluation.plan.scheme not in {one.plan.scheme for one in found}
+    assert all(chosen.cost_writes_per_second <= one.cost <= chosen.cost_writes_per_second * 1.05 for one in found)
+    rival, most = found[0].plan, choice.allowance.gaps(found[0].plan)
+
+    def tied(gaps: int, plan: Plan = rival, upper: float = 1.0) -> bool:
+        allowance = replace(choice.allowance, upper_of=lambda one: upper if one.scheme == rival.scheme else 1.0)
+        ties = tied_with(replace(choice, counted={plan: gaps}, allowance=allowance))
+        return rival.scheme in {one.plan.scheme for one in ties}
+
+    assert tied(most)
+    assert not tied(most + 1)
+    assert not tied(most, upper=1.25)
+    assert not tied(most + 1, rival.with_partitions(rival.own_partitions + 1)), "with any number of partitions"
 
 
 def test_an_empty_history_has_no_plan() -> None:
