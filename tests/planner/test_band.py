@@ -22,6 +22,7 @@ from timewheel.spark_planner.summary.cells import Cells
 A_DAY = 4_000
 LONGEST_MS = 30 * DAY_MS
 LIFE_DAYS = 150
+FRESH = 44  # histories
 BASE = Plan(due_topic="persistent://a/b/c", subscriptions=("s",), max_delay_ms=35 * DAY_MS)
 Timers = tuple[np.ndarray, np.ndarray]
 
@@ -103,6 +104,8 @@ SCHEMES: dict[str, Scheme] = {
     "calendar of a day": Calendar(interval_ms=DAY_MS),
     "calendar of 5 days": Calendar(interval_ms=5 * DAY_MS),
     "calendar of 10 days": Calendar(interval_ms=10 * DAY_MS),
+    "calendar of 20 days": Calendar(interval_ms=20 * DAY_MS),
+    "calendar of 30 days": Calendar(interval_ms=30 * DAY_MS),
     "tier of 12 h": Tiered(window_ms=12 * HOUR_MS, tiers_ms=(12 * HOUR_MS,)),
     "tiers of 1 and 5 days": Tiered(window_ms=DAY_MS, tiers_ms=(DAY_MS, 5 * DAY_MS)),
     "rings of an hour and a day": Wheel(rings=(Ring(slot_ms=HOUR_MS, slots=30), Ring(slot_ms=DAY_MS, slots=50))),
@@ -183,22 +186,27 @@ def test_each_scheme_has_a_band_of_its_own(name: str) -> None:
 
 
 @pytest.mark.proof
-@pytest.mark.parametrize("name", SCHEMES)
-def test_bands_hold_on_twenty_of_twenty_two_odd_histories(name: str, evidence: Evidence) -> None:
-    found = Held.by(replace(BASE, scheme=SCHEMES[name]), map(odd_history, range(22)))
-    assert found.inside() >= 20
-    assert found.inside(share=0.5) < found.inside(), "half as wide would not do"
-    evidence(
-        f"odd histories, {name}",
-        {
-            "histories": 22,
-            "peak of 150 days within the band": found.inside(),
-            "within a band half as wide": found.inside(share=0.5),
-            "median lower end, percent": round(100 * np.median(found.low)),
-            "median upper end, percent": round(100 * np.median(found.high)),
-        },
-        on_broker=False,
-    )
+def test_bands_hold_on_histories_by_which_nothing_was_chosen(evidence: Evidence) -> None:
+    # The constants of the bands were chosen on the seeds below 22.
+    found = {
+        name: Held.by(replace(BASE, scheme=scheme), map(odd_history, range(1_000, 1_000 + FRESH)))
+        for name, scheme in SCHEMES.items()
+    }
+    for name, held in found.items():
+        evidence(
+            f"odd histories, {name}",
+            {
+                "histories": FRESH,
+                "peak of 150 days within the band": held.inside(),
+                "within a band half as wide": held.inside(share=0.5),
+                "median lower end, percent": round(100 * np.median(held.low)),
+                "median upper end, percent": round(100 * np.median(held.high)),
+            },
+            on_broker=False,
+        )
+    # At 95 % fewer than 38 of 44 hold in one of two hundred tries.
+    assert min(held.inside() for held in found.values()) >= 38
+    assert all(held.inside(share=0.5) < held.inside() for held in found.values()), "half as wide would not do"
 
 
 def width(sent_ms: np.ndarray, due_ms: np.ndarray) -> float:

@@ -192,14 +192,17 @@ counted {farthest counted}; the law alone {farthest the law}
 evaluation beside the exact count: .*
 planner/test_accuracy.py: Estimate beside the exact count; 8 workloads
 off {off at most} of {least native peak} or more
-the cheapest plan, .*
-planner/test_decisions.py: No cheaper plan keeps the limits; histories of dependent delays
-of up to {by hand} plans counted
+the cheapest plan at .*
+planner/test_decisions.py: No cheaper plan keeps the limits; 60 histories of dependent delays, 5 limits
+{sum histories} decisions, {sum plans counted by hand} plans counted by brute force
+dependent delays, .*
+planner/test_decisions.py: The law of dependent delays; 12 histories
+native {apart native by the law/native counted}
 .* days of a process with delays up to 30
 planner/test_band.py: Band at 95 % from 7 and 14 days, for 150
 within it {least peak of 150 days within the band} of {seeds} seeds, width {mean width of it, percent} %
 odd histories, .*
-planner/test_band.py: Band of calendars, tiers and rings; 22 histories of unlike days
+planner/test_band.py: Band of calendars, tiers and rings; 44 histories of unlike days
 within it {least peak of 150 days within the band} or more, within half of it {least within a band half as wide}
 what an unload brings again: .*
 broker/test_planner_unload.py: Messages again after an unload predicted; 3 workloads
@@ -207,9 +210,9 @@ worst off {apart worst/worst predicted}, mean {apart mean/mean predicted}
 what an unload brings again, played in real time: .*
 broker/test_planner_unload.py: The same in real time
 off {apart again/predicted}
-the planner on a cluster of two workers
-planner/test_cluster.py: Planner on a Spark cluster of two workers
-peak off {apart counted/predicted}
+the planner on a master and two workers, .*
+planner/test_cluster.py: Planner on a standalone Spark cluster, beside one process
+plan {plan}, page {page}
 """
 """The page's headings; below each one its claims, in three lines: proofs; test and text; figures."""
 
