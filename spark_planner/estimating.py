@@ -17,7 +17,7 @@ from timewheel.core.broker_profile import BrokerProfile
 from timewheel.core.plan import Native, Plan
 
 from .choice.choose import Answer, Assessed, Counts, Priced, decide
-from .choice.constraints import TWICE, Allowance, Constraints, times_until
+from .choice.constraints import REDELIVERED, TWICE, Allowance, Constraints, times_until
 from .extrapolation import Continued, continued_from
 from .history.keys import EVEN
 from .pricing.simulation import NATIVE, simulation_of
@@ -120,11 +120,13 @@ class _ByLaw(Counts):
     confirm = count
 
     def _gaps(self, plan: Plan) -> int:
-        if isinstance(plan.scheme, Native):
-            return math.ceil(self._native.peak * self.keys.fullest(plan.own_partitions))
+        law = self._priced.as_it_is(plan, growth=1.0)
         # Above the law if native delays leave more gaps. Fewer native gaps do not imply fewer under other plans.
-        law = self._priced.as_it_is(plan, growth=1.0).evaluation.peak_gaps_per_partition
-        return math.ceil(law * max(self._native.ratio, 1.0))
+        gaps = law.evaluation.peak_gaps_per_partition * max(self._native.ratio, 1.0)
+        if isinstance(plan.scheme, Native):
+            gaps = self._native.peak * self.keys.fullest(plan.own_partitions)
+        again = law.evaluation.redelivered.worst_entries if REDELIVERED in law.broken else 0.0
+        return math.ceil(max(gaps, self.allowed(plan) + again if again else 0.0))
 
     def assess(self, plan: Plan) -> Assessed:
         return self._priced.as_it_is(plan)
@@ -161,8 +163,8 @@ def estimate(
     decided = counts.made(decide(counts))
     # Only a single partition of the history alone was counted; all else is an estimate.
     counted = {
-        plan: gaps
-        for plan, gaps in decided.counted.items()
+        plan: math.ceil(native.peak)
+        for plan in decided.counted
         if continued.continuation is None and isinstance(plan.scheme, Native) and plan.own_partitions == 1
     }
     return Estimated(

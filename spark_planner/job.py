@@ -26,7 +26,7 @@ from timewheel.core.plurals import counted
 from timewheel.core.steps import far_ms, steps
 
 from .choice.choose import Answer, Assessed, Counts, Decided, Decision, Priced, Wanted, at_once_for, decide, run
-from .choice.constraints import GAP_FRACTION, TWICE, Allowance, Constraints, at_growth, times_until
+from .choice.constraints import COUNTED_LIMITS, TWICE, Allowance, Constraints, at_growth, compared_above, times_until
 from .choice.reasons import describe
 from .errors import EmptyHistory, NoSuchTopic, NoValidRows
 from .exact.ranges import Grid
@@ -283,19 +283,18 @@ class Replays:
             if one.profile is None:
                 self._quick[one.plan] = replay
             else:
-                # Of sends in turns and at random the worse counts, by gaps and by redelivery.
-                known = self._full.get(one.plan, replay)
-                worse = max(known, replay, key=lambda of: of.peak_per_partition.gap_count)
-                again = {
-                    form: max(known.redelivered[form], redelivery, key=lambda of: of.entries)
-                    for form, redelivery in replay.redelivered.items()
-                }
-                self._full[one.plan] = replace(worse, redelivered=again)
+                # Sends in turns and at random.
+                self._full[one.plan] = self._full[one.plan].or_worse(replay) if one.plan in self._full else replay
 
     def gaps(self, wanted: Wanted) -> list[int]:
-        """Return the most gaps of any partition under each plan, first those of ``quick``."""
-        found = [*(self._quick[plan] for plan in wanted.quick), *(self._full[plan] for plan in wanted.full)]
-        return [one.peak_per_partition.gap_count for one in found]
+        """Return the figures that decide about each plan, see `Wanted`, first those of ``quick``."""
+        quick = [self._quick[plan].peak_per_partition.gap_count for plan in wanted.quick]
+        ranges = max(self._passes.profile.gap_limit_ranges, 1)
+        full = ((self._full[plan], allowed / ranges) for plan, allowed in wanted.full.items())
+        return [
+            *quick,
+            *(max(one.peak_per_partition.gap_count, compared_above(one.compared, share)) for one, share in full),
+        ]
 
     def keys(self) -> KeyShares:
         """Return the heaviest keys of the topic."""
@@ -306,10 +305,10 @@ class Replays:
         self._passes.count({self.traffic.topic: Wanted(quick=plans)})
         return self.gaps(Wanted(quick=plans))
 
-    def confirm(self, plans: Sequence[Plan], stage: str = "") -> list[int]:
-        """Count plans in full: exactly, with ledgers and redelivery."""
-        self._passes.count({self.traffic.topic: Wanted(full=tuple(plans), stage=stage)})
-        return self.gaps(Wanted(full=tuple(plans)))
+    def confirm(self, plans: Mapping[Plan, int], stage: str = "") -> list[int]:
+        """Count plans in full: exactly, with ledgers and redelivery; see `Wanted.full`."""
+        self._passes.count({self.traffic.topic: Wanted(full=plans, stage=stage)})
+        return self.gaps(Wanted(full=plans))
 
     def above_ms(self, plan: Plan, gap_count: int) -> int:
         """Return the longest time for which a partition has more gaps under a counted plan, to a moment's span."""
@@ -416,7 +415,7 @@ class Deciding(Counts):
     def count(self, plans: Mapping[Plan, int]) -> Sequence[int]:
         return self._replays.count(plans)
 
-    def confirm(self, plans: Sequence[Plan]) -> Sequence[int]:
+    def confirm(self, plans: Mapping[Plan, int]) -> Sequence[int]:
         return self._replays.confirm(plans)
 
     def assess(self, plan: Plan) -> Assessed:
@@ -453,7 +452,7 @@ class Deciding(Counts):
             winner, gaps = yield from self._nearest(counted)
             confirmed |= gaps
         if winner is not None:
-            winner = winner.judged(confirmed[winner.evaluation.plan], self._wanted)
+            winner = winner.judged(self.broken_by(winner.evaluation.plan))
         return Decided(winner=winner, counted=counted | confirmed, confirmed=confirmed)
 
     def _nearest(self, counted: Mapping[Plan, int]) -> Decision[tuple[Assessed | None, Mapping[Plan, int]]]:
@@ -469,7 +468,8 @@ class Deciding(Counts):
         by_cost = sorted(self._shortest(by_gaps), key=lambda plan: costs[plan.scheme])
         plans = [*by_gaps[:NEAREST], *by_cost[:NEAREST], *(one.evaluation.plan for one in estimated[:NEAREST])]
         plans = list(dict.fromkeys(plans))
-        gaps = dict(zip(plans, (yield Wanted(full=tuple(plans))), strict=True))
+        wanted = {plan: self._wanted.gaps(plan) for plan in plans}
+        gaps = dict(zip(plans, (yield Wanted(full=wanted)), strict=True))
         shortest = self._shortest(gaps)
         fewest = min(gaps[plan] for plan in shortest)
         about = (plan for plan in shortest if gaps[plan] <= ABOUT * fewest)
@@ -482,7 +482,8 @@ class Deciding(Counts):
 
     def hindrance(self, plan: Plan, native: Plan) -> Hindrance | None:
         """Return the cause that a plan exceeds the gap limit, with the remedies; None: the plan keeps the limit."""
-        (gaps,), allowed = self.confirm([plan]), self._wanted.gaps(plan)
+        allowed = self._wanted.gaps(plan)
+        (gaps,) = self.confirm({plan: allowed})
         if gaps <= allowed:
             return None
         timers, by_themselves = self._replays.sent_for_less(self._never_held_ms)
@@ -504,8 +505,14 @@ class Deciding(Counts):
         least = max(math.ceil(gaps / max(self._wanted.gaps(plans[-1]), 1)), 2)
         tried = [replace(plan, partitions=n) for n in (least, least + 1, 2 * least) for plan in plans]
         tried = [plan for plan in tried if plan.partitions <= MAX_PARTITIONS]
-        fit = (plan for plan, gaps in zip(tried, self.confirm(tried), strict=True) if gaps <= self._wanted.gaps(plan))
-        return next((one.partitions for one in fit if not set(self.assess(one).broken) - {GAP_FRACTION}), None)
+        wanted = {plan: self._wanted.gaps(plan) for plan in tried}
+        fit = (plan for plan, gaps in zip(wanted, self.confirm(wanted), strict=True) if gaps <= wanted[plan])
+        return next((one.partitions for one in fit if not set(self.assess(one).broken) - COUNTED_LIMITS), None)
+
+    def broken_by(self, plan: Plan) -> tuple[str, ...]:
+        """Return the names of the limits that a plan counted in full breaks by its count."""
+        known = self._replays.known(plan)
+        return self._wanted.broken_by(plan, known.peak_per_partition.gap_count, known.compared)
 
     def _of(self, gap_fraction: float) -> Allowance:
         """Return the allowance with another share of the gap limit."""
@@ -625,7 +632,7 @@ def compare(
     with Passes([traffic_of(history, topic, as_is=as_is)], profile, on_progress) as passes:
         replays = passes.topics[topic]
         what = next(map(describe, plans.values())) if len(plans) == 1 else f"{len(plans)} plans"
-        replays.confirm(list(plans.values()), f"replaying {what}")
+        replays.confirm(dict.fromkeys(plans.values(), 0), f"replaying {what}")
         return {name: replays.predicted(plan, profile, growth) for name, plan in plans.items()}
 
 
@@ -702,14 +709,18 @@ def planning(
     plan, native_plan = recommended.evaluation.plan, priced.native.plan
     rules = [one.evaluation.plan for one in priced.rules.values()]
     quick = {rule: allowance.gaps(rule) for rule in rules}
-    yield Wanted(quick=quick, full=(plan, native_plan), stage="replaying simple rules")
-    # No later replay contradicts the decision.
-    beside = {**replays.counted([*rules, plan, native_plan]), **decided.confirmed}
-    choice = priced.choice(recommended, decided.counted, beside, [*decided.confirmed, plan, native_plan])
+    full = {one: allowance.gaps(one) for one in (plan, native_plan)}
+    yield Wanted(quick=quick, full=full, stage="replaying simple rules")
+    choice = priced.choice(
+        recommended,
+        replays.counted(decided.counted),
+        replays.counted([*rules, plan, native_plan]),
+        {one: replays.known(one).compared for one in [*decided.confirmed, plan, native_plan]},
+    )
     native = replays.predicted(native_plan, profile)
     return Planned(
         profile=profile,
-        choice=replace(choice, counted={**replays.counted(choice.counted), **decided.confirmed}),
+        choice=choice,
         native=native,
         recommended=native if plan == native_plan else replays.predicted(plan, profile),
         keys=keys,

@@ -13,7 +13,7 @@ could be cheaper than the cheapest that is confirmed is counted with the most pa
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import NamedTuple, TypeVar
@@ -31,7 +31,7 @@ from ..pricing.flow import CLOSE, QUICK, Resolution, held
 from ..pricing.simulation import NATIVE, simulation_of, with_bursts_apart
 from ..summary.cells import Cells
 from .candidates import article_plans, candidate_plans
-from .constraints import GAP_FRACTION, SILENCE_SECONDS, Allowance, Constraints, Cost, Room
+from .constraints import COUNTED_LIMITS, REDELIVERED, SILENCE_SECONDS, Allowance, Constraints, Cost, Room
 from .reasons import Alternative, reasons_for, tied_with
 
 
@@ -54,13 +54,11 @@ class Assessed:
         """Total cost, in entries written a second."""
         return self.cost.writes_per_second
 
-    def judged(self, counted: int | None, allowance: Allowance) -> Assessed:
-        """Replace the estimated verdict on gaps by the counted verdict. None: the plan was not counted."""
-        if counted is None:
+    def judged(self, broken: tuple[str, ...] | None) -> Assessed:
+        """Replace the estimated verdict on gaps and redelivery by the counted. None: the plan was not counted."""
+        if broken is None:
             return self
-        others = tuple(name for name in self.broken if name != GAP_FRACTION)
-        is_broken = counted > allowance.gaps(self.evaluation.plan)
-        return replace(self, broken=(*others, *([GAP_FRACTION] if is_broken else [])))
+        return replace(self, broken=(*(name for name in self.broken if name not in COUNTED_LIMITS), *broken))
 
 
 def assess(
@@ -188,7 +186,7 @@ class Choice:
         counted: The most gaps of any partition, for candidates that were counted and not only estimated.
         beside: The same for the recommended plan, native delays and the rules of thumb; a figure above the limit is a
             lower bound. Empty if nothing was counted.
-        full: The plans that were counted in full; counts of others are quick.
+        full: The plans that were counted in full, each with its `Replay.compared`; counts of others are quick.
         ties: Other candidates that break nothing and whose cost is within `reasons.TIE` of the recommended plan's, the
             strongest rival first.
     """
@@ -203,13 +201,18 @@ class Choice:
     reasons: tuple[str, ...]
     counted: Mapping[Plan, int] = field(default_factory=dict)
     beside: Mapping[Plan, int] = field(default_factory=dict)
-    full: frozenset[Plan] = frozenset()
+    full: Mapping[Plan, Sequence[int]] = field(default_factory=dict)
     ties: tuple[Alternative, ...] = ()
 
     @property
     def known(self) -> Mapping[Plan, int]:
         """All counts, those of candidates and those beside them."""
         return {**self.counted, **self.beside}
+
+    def broken_by(self, plan: Plan) -> tuple[str, ...] | None:
+        """Return the names of the limits that a plan breaks by its count; None: it was not counted."""
+        count = self.known.get(plan)
+        return None if count is None else self.allowance.broken_by(plan, count, self.full.get(plan, ()))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -326,7 +329,7 @@ class Priced(Screening):
         recommended: Assessed,
         counted: Mapping[Plan, int],
         beside: Mapping[Plan, int] | None = None,
-        full: Iterable[Plan] | None = None,
+        full: Mapping[Plan, Sequence[int]] | None = None,
     ) -> Choice:
         chosen, allowance, assessed = recommended.evaluation, self.allowance, tuple(self.priced)
         limits, known = allowance.constraints_for(chosen.plan), {**counted, **(beside or {})}
@@ -336,16 +339,17 @@ class Priced(Screening):
             native=self.native,
             considered=len(self.plans),
             candidates=assessed,
-            article=tuple(
-                (name, one.judged(known.get(one.evaluation.plan), allowance)) for name, one in self.rules.items()
+            article=(),
+            rooms=limits.rooms(
+                chosen, self.profile, known.get(chosen.plan), allowance.growth, (full or {}).get(chosen.plan, ())
             ),
-            rooms=limits.rooms(chosen, self.profile, known.get(chosen.plan), allowance.growth),
             reasons=(),
             counted=counted,
             beside=beside or {},
-            full=frozenset(counted if full is None else full),
+            full=dict.fromkeys(counted, ()) if full is None else full,
         )
-        made = replace(made, ties=tied_with(made))
+        rules = ((name, one.judged(made.broken_by(one.evaluation.plan))) for name, one in self.rules.items())
+        made = replace(made, article=tuple(rules), ties=tied_with(made))
         return replace(made, reasons=reasons_for(made))
 
 
@@ -371,12 +375,13 @@ class Wanted:
     Args:
         quick: Plans to count quickly, with the gaps allowed for each. The figure may be any lower bound that is above
             the allowed gaps if a quick count finds more than these: what it refutes is refuted.
-        full: Plans to count in full: the figures that decide.
+        full: Plans to count in full, with the gaps allowed for each: the figures that decide. A figure is the gaps or,
+            of a broker that writes bitmaps, the entries that it compares with its limit, if these are more.
         stage: The purpose, for reports of progress; empty: a round of candidates.
     """
 
     quick: Mapping[Plan, int] = field(default_factory=dict)
-    full: tuple[Plan, ...] = ()
+    full: Mapping[Plan, int] = field(default_factory=dict)
     stage: str = ""
 
 
@@ -402,8 +407,8 @@ class Counts:
         """Count plans quickly, see `Wanted.quick`."""
         raise NotImplementedError
 
-    def confirm(self, plans: Sequence[Plan]) -> Sequence[int]:
-        """Count plans in full."""
+    def confirm(self, plans: Mapping[Plan, int]) -> Sequence[int]:
+        """Count plans in full, see `Wanted.full`."""
         raise NotImplementedError
 
     def assess(self, plan: Plan) -> Assessed:
@@ -469,7 +474,7 @@ def decide(counts: Counts, at_once: int = AT_ONCE) -> Decision[Decided]:
         quick = [one for one in asked if not one.is_full]
         gaps = yield Wanted(
             quick={one.plan: one.candidate.allowed for one in quick},
-            full=tuple(one.plan for one in full),
+            full={one.plan: one.candidate.allowed for one in full},
         )
         for ask, found in zip([*quick, *full], gaps, strict=True):
             ask.candidate.note(ask.partitions, found, full=ask.is_full)
@@ -500,8 +505,12 @@ class _Candidate:
         self.estimated = estimated
         self.plan = estimated.evaluation.plan
         self.is_native = isinstance(self.plan.scheme, Native)
-        self.can_win = not set(estimated.broken) - {GAP_FRACTION}
-        self.gaps: dict[int, int] = {}  # counts, by partitions: in full, if there is such a count
+        self.can_win = not set(estimated.broken) - COUNTED_LIMITS
+        # By the law, of all partitions; of a broker that writes bitmaps what is delivered again, if that is more.
+        self.law, self.is_bitmap = estimated.evaluation.peak_gaps_per_topic, REDELIVERED in estimated.broken
+        if self.is_bitmap:
+            self.law = max(self.law, estimated.evaluation.redelivered.worst_entries)
+        self.gaps: dict[int, int] = {}  # figures that decide, by partitions: of a full count, if there is one
         self.full: set[int] = set()  # partitions that were counted in full
         self._passed = math.inf  # fewest partitions that a quick count did not refute
         self._counts = counts
@@ -523,7 +532,7 @@ class _Candidate:
 
     def needs_full(self, partitions: int) -> bool:
         """Return whether a quick count with these partitions would show nothing new."""
-        return partitions in self.gaps or partitions >= self._passed
+        return self.is_bitmap or partitions in self.gaps or partitions >= self._passed
 
     def _is_refuted(self, partitions: int) -> bool:
         return self.gaps[partitions] > self.allowed
@@ -546,6 +555,8 @@ class _Candidate:
         if (fewest := self.fewest) is not None:
             return fewest
         wanted, last = max(self.plan.own_partitions, self._least), max(self.gaps, default=0)
+        if self.is_bitmap:
+            wanted = max(wanted, self._counts.keys.fewest(self.law / max(self.allowed, 1)))
         if last:
             # More partitions do not help if all of a hot key's timers share a partition.
             if last >= self.most or (self._unhelped and self.full.issuperset(self._unhelped)):
@@ -597,7 +608,7 @@ class _Candidate:
         found = self._close[self.fewest] = self._counts.assess(self.plan.with_partitions(self.fewest))
         self._price = found.evaluation
         self._least = self._counts.limits.partitions_for_silence(found.evaluation, self._counts.keys)
-        if set(found.broken) - {GAP_FRACTION, SILENCE_SECONDS}:
+        if set(found.broken) - COUNTED_LIMITS - {SILENCE_SECONDS}:
             self.can_win = False
 
     def steps(self) -> list[int]:
@@ -621,7 +632,7 @@ class _Candidate:
         least, top = 1, self._top(most) if self.can_win else 0
         if top and not self.gaps and not self.is_native:
             # Independent of keys: they may weigh less in gaps than in timers.
-            least = math.ceil(self.estimated.evaluation.peak_gaps_per_topic * ratio / max(self.allowed, 1))
+            least = math.ceil(self.law * ratio / max(self.allowed, 1))
         return min(self._open(least, top), key=lambda n: (self._counts.keys.fullest(n), n), default=None)
 
     def each(self, most: float) -> list[int]:
@@ -649,9 +660,9 @@ class _Candidate:
 
     def ratio(self) -> float:
         """Return the lowest ratio of count to estimate; 1 if either says too little."""
-        estimate, keys = self.estimated.evaluation.peak_gaps_per_topic, self._counts.keys
+        keys = self._counts.keys
         known = (n for n in self.gaps if n in self.full or not self._is_refuted(n))
-        expected = ((self.gaps[n], estimate * keys.fullest(n)) for n in known)
+        expected = ((self.gaps[n], self.law * keys.fullest(n)) for n in known)
         return min((gaps / each for gaps, each in expected if each >= LEAST_GAPS), default=1.0)
 
     def _needed(self, partitions: int) -> int:

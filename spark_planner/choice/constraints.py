@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from timewheel.core.broker_profile import BrokerProfile
@@ -15,7 +15,9 @@ from ..history.keys import KeyShares
 from ..pricing.evaluate import BITS_PER_BYTE, Evaluation
 from ..pricing.simulation import Simulation
 
-GAP_FRACTION = "gap_fraction"  # the only constraint that is decided by a count
+GAP_FRACTION = "gap_fraction"  # decided by a count, as the next
+REDELIVERED = "redelivered"  # of a broker that writes bitmaps: whatever the gaps, an unload delivers messages again
+COUNTED_LIMITS = frozenset({GAP_FRACTION, REDELIVERED})
 SILENCE_SECONDS = "silence_seconds"  # the other constraint that more partitions help
 TWICE = 2.0
 """Multiple of a burst's volume for which a plan needs room: the next burst comes while timers of the first wait."""
@@ -168,13 +170,20 @@ class Constraints:
             ("lateness_seconds", evaluation.lateness_seconds, self.lateness_seconds),
             ("storage_bytes", evaluation.storage_bytes, self.storage_bytes),
         )
+        if evaluation.redelivered != evaluation.redelivered_as_ranges:
+            limits = (*limits, (REDELIVERED, evaluation.redelivered.worst_entries, 0.0))
         broken = [name for name, value, limit in limits if limit is not None and value > limit * (1 + 1e-9)]
         if not evaluation.cursor_fits_frame:
             broken.append("cursor_frame")
         return tuple(broken)
 
     def rooms(
-        self, evaluation: Evaluation, profile: BrokerProfile, counted: int | None = None, growth: float = 1.0
+        self,
+        evaluation: Evaluation,
+        profile: BrokerProfile,
+        counted: int | None = None,
+        growth: float = 1.0,
+        compared: Sequence[int] = (),
     ) -> tuple[Room, ...]:
         """Return the volume at which each limit that grows with volume is reached, the nearest first; partitions stay.
 
@@ -184,6 +193,7 @@ class Constraints:
             counted: Gaps of the fullest partition in the history, which grow as in `max_countable`; None: gaps grow
                 from the estimate.
             growth: The planned volume, as a multiple of the history's volume.
+            compared: See `Replay.compared`.
         """
         limit, hops = profile.gap_limit_ranges, evaluation.relay_hops_per_second
         capable = float(profile.relay_hops_per_second)
@@ -204,6 +214,15 @@ class Constraints:
             shares.append((f"{self.storage_bytes / 1e9:,.1f} GB on disk", evaluation.storage_bytes, self.storage_bytes))
         frame = float(profile.frame_limit_bytes)
         cursor = f"a persisted cursor of {frame / 1e6:.1f} MB"
+        # A bitmap is too small when a cursor has too many ranges to be written as ranges, and too many entries.
+        usable = self.gap_fraction / self.gap_margin
+        reached = (
+            max(usable * len(compared) / tenth, usable * limit / entries)
+            for tenth, entries in enumerate(compared, start=1)
+            if entries
+        )
+        if compared:
+            shares.append(("a bitmap of all acknowledgements", growth / min(reached, default=math.inf), 1.0))
         if profile.ack_format == "bitmap":
             shares.append((cursor, evaluation.span_entries / BITS_PER_BYTE, frame))
         elif (profile.gap_limit_ranges + 1) * profile.bytes_per_range > frame:  # else the gap limit keeps it small
@@ -241,6 +260,26 @@ class Allowance:
     def gaps(self, plan: Plan) -> int:
         """Return the most gaps that a count of this plan may find."""
         return max_countable(self.constraints_for(plan).allowed_gaps(self.ranges), self.growth)
+
+    def broken_by(self, plan: Plan, gaps: int, compared: Sequence[int] = ()) -> tuple[str, ...]:
+        """Return the names of the limits that a counted plan breaks.
+
+        Args:
+            plan: The plan.
+            gaps: The most gaps of a partition.
+            compared: See `Replay.compared`.
+        """
+        most = self.gaps(plan)
+        found = {GAP_FRACTION: gaps, REDELIVERED: compared_above(compared, most / max(self.ranges, 1))}
+        return tuple(name for name, figure in found.items() if figure > most)
+
+
+def compared_above(compared: Sequence[int], share: float) -> int:
+    """Return what a broker compares with its limit for a bitmap (`Replay.compared`), while a cursor has more ranges
+    than this share of those that are written as ranges in any format.
+    """
+    tenth = min(max(math.floor(share * len(compared) + 1e-9), 1), len(compared))
+    return compared[tenth - 1] if compared else 0
 
 
 def max_countable(allowed: float, growth: float) -> int:

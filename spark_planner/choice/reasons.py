@@ -12,7 +12,7 @@ from timewheel.core.durations import DAY_MS, MINUTE_MS, format_duration
 from timewheel.core.plan import Calendar, Native, Plan, Scheme, Tiered, Wheel
 
 from ..pricing.evaluate import Evaluation
-from .constraints import GAP_FRACTION, Constraints, Room, at_growth
+from .constraints import COUNTED_LIMITS, GAP_FRACTION, REDELIVERED, Constraints, Room, at_growth
 
 if TYPE_CHECKING:
     from .choose import Assessed, Choice
@@ -78,22 +78,23 @@ def _alternative(one: Assessed, counts: Mapping[int, int], choice: Choice) -> Al
     constraints, evaluation = choice.allowance.constraints, one.evaluation
     chosen, own = choice.recommended, evaluation.plan.own_partitions
     partitions, cost = own, one.cost_writes_per_second
-    broken = tuple(name for name in one.broken if name != GAP_FRACTION)
+    broken = tuple(name for name in one.broken if name not in COUNTED_LIMITS)
     if one is chosen:
         broken = one.broken
     elif counts:
-        allowed = choice.allowance.gaps(evaluation.plan)
         # With fewer partitions than the estimate's, silence is at most in proportion.
         silence, silent = evaluation.silence_seconds * own, constraints.silence_seconds
         able = [number for number in counts if number >= own or silent is None or silence <= silent * number]
-        partitions = min((number for number in able if counts[number] <= allowed), default=max(counts))
+        broken_by = {number: choice.broken_by(evaluation.plan.with_partitions(number)) for number in counts}
+        partitions = min((number for number in able if not broken_by[number]), default=max(counts))
         if partitions != own:
             cost = constraints.cost_with(evaluation, partitions)
-        if counts[partitions] > allowed:
-            broken = (*broken, GAP_FRACTION)
-    elif GAP_FRACTION in one.broken or (chosen.broken and not broken):
+        broken = (*broken, *(broken_by[partitions] or ()))
+        if evaluation.plan.with_partitions(partitions) not in choice.full:
+            broken = (*broken, *(name for name in one.broken if name == REDELIVERED))
+    elif COUNTED_LIMITS.intersection(one.broken) or (chosen.broken and not broken):
         # If the counts refuted all that could be enough, an estimate does not say otherwise.
-        broken = (*broken, GAP_FRACTION)
+        broken = (*broken, *([name for name in one.broken if name in COUNTED_LIMITS] or [GAP_FRACTION]))
     if not broken and not chosen.broken:
         cost = max(cost, chosen.cost_writes_per_second)  # others are priced roughly, and none of them is cheaper
     return Alternative(

@@ -74,7 +74,7 @@ from .sends import (
     unpacked_ascending,
     unpacked_spans,
 )
-from .unload import Ledgers, Redelivery, Unload, unload_moments, worse_of, worst_of
+from .unload import NOTHING_COMPARED, Ledgers, Redelivery, Unload, unload_moments, worse_of, worst_of
 
 
 class Routes(NamedTuple):
@@ -144,6 +144,7 @@ class Summed:
     hops: int
     hops_max: int
     redelivered: Integers  # a row for each format, a column for each moment
+    compared: Integers  # see `Unload.compared`, of any partition
 
 
 def one_row(schema: pa.Schema, *values: Any) -> pa.RecordBatch:
@@ -207,6 +208,7 @@ class Replay:
         peak_per_partition: The most gap ranges of any due partition, to which the broker's limit applies.
         was_sorted: True if Spark had to sort sends or arrivals.
         redelivered: By format, what an unload at the worst moment delivers again; empty after a quick count.
+        compared: The most of any partition, see `Unload.compared`; empty if the broker does not write bitmaps.
         at_random: True if timers without a key were sent to random partitions.
     """
 
@@ -218,7 +220,14 @@ class Replay:
     peak_per_partition: Peak
     was_sorted: bool
     redelivered: Mapping[AckFormat, Redelivery] = field(default_factory=dict)
+    compared: tuple[int, ...] = ()
     at_random: bool = False
+
+    def or_worse(self, other: Replay) -> Replay:
+        """Return the replay with more gaps, with the worse of both by redelivery."""
+        worse = max(self, other, key=lambda of: of.peak_per_partition.gap_count)
+        compared = tuple(map(max, self.compared, other.compared))
+        return replace(worse, redelivered=worse_of(self.redelivered, other.redelivered), compared=compared)
 
 
 def count(cached: CachedSends, asked: Sequence[Asked], *, sends_per_chunk: int = SENDS_PER_CHUNK) -> list[Replay]:
@@ -261,6 +270,9 @@ def _replayed(cached: CachedSends, asked: Asked, found: Sequence[Summed]) -> Rep
         peak_per_partition=gaps.peak_per_partition,
         was_sorted=cached.was_sorted or not keeps_order(asked.plan),
         redelivered={} if asked.profile is None else worst_of(asked.moments_ms, redelivered),
+        compared=tuple(np.max([one.compared for one in found] or [NOTHING_COMPARED], axis=0).tolist())
+        if asked.profile is not None and asked.profile.ack_format == "bitmap"
+        else (),
         at_random=asked.at_random,
     )
 
@@ -472,7 +484,7 @@ def _summing(jobs: Sequence[_Job]) -> Any:
     def summed(number: int, rows: Iterable[dict[str, Any]]) -> Summed:
         asked = jobs[number].asked
         tally, hops, hops_max = GapTally(asked.grid, by_topic=asked.by_topic), 0, 0
-        redelivered = np.zeros((2, len(asked.moments_ms)), np.int64)
+        redelivered, compared = np.zeros((2, len(asked.moments_ms)), np.int64), NOTHING_COMPARED
         for (topic, _, _), places in groupby(rows, itemgetter(TOPIC, INTERVAL, PARTITION)):
             own = _Partition(asked)
             for row in places:
@@ -481,9 +493,10 @@ def _summing(jobs: Sequence[_Job]) -> Any:
             tally.add(topic, *own.counted())
             if own.unload is not None:
                 redelivered += own.unload.redelivered()
+                compared = np.maximum(compared, own.unload.compared())
         # The driver has the grid.
         gaps = replace(tally.found(), grid=_NO_GRID)
-        return Summed(gaps=gaps, hops=hops, hops_max=hops_max, redelivered=redelivered)
+        return Summed(gaps=gaps, hops=hops, hops_max=hops_max, redelivered=redelivered, compared=compared)
 
     def kernel(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         every = (row for batch in batches for row in rows_of(batch))
@@ -616,7 +629,7 @@ def count_exactly(
     """
     found = count(cached, asked, sends_per_chunk=sends_per_chunk)
     peaks = [_Peaks(one.gaps, of.limit) for of, one in zip(asked, found, strict=True)]
-    redelivered = [one.redelivered for one in found]
+    unloaded = list(found)
     last = {number: (one, found[number].gaps) for number, one in enumerate(asked)}
     while True:
         wanted: dict[int, Asked] = {}
@@ -631,12 +644,18 @@ def count_exactly(
         counted = dict(zip(wanted, count(cached, list(wanted.values()), sends_per_chunk=sends_per_chunk), strict=True))
         last = {number: (one, counted[number].gaps) for number, one in wanted.items() if one.grid is not _NO_GRID}
         for number, result in counted.items():
-            redelivered[number] = worse_of(redelivered[number], result.redelivered)
+            unloaded[number] = unloaded[number].or_worse(result)
             if number in last:
                 peaks[number].add(result.gaps)
     return [
-        replace(one, peak_of_total=own.total, peak_per_partition=own.partition, redelivered=again)
-        for one, own, again in zip(found, peaks, redelivered, strict=True)
+        replace(
+            one,
+            peak_of_total=own.total,
+            peak_per_partition=own.partition,
+            redelivered=again.redelivered,
+            compared=again.compared,
+        )
+        for one, own, again in zip(found, peaks, unloaded, strict=True)
     ]
 
 

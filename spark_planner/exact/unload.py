@@ -20,6 +20,9 @@ from .ranges import GapCounts
 
 FORMATS: tuple[AckFormat, ...] = ("ranges", "bitmap")
 MOMENTS = 48  # moments at which redelivery is counted
+TENTHS = 10
+SPARE = 5  # a plan for five times the volume is judged by moments of a fifth of the ranges
+NOTHING_COMPARED: Integers = np.zeros(TENTHS, np.int64)
 
 
 class Ledgers:
@@ -60,6 +63,8 @@ def unload_moments(gaps: GapCounts, profile: BrokerProfile) -> Integers:
     over those with more ranges than a cursor surely keeps; empty: an unload delivers nothing again at any moment.
     """
     sure = min(profile.gap_limit_ranges + 1, profile.metadata_store_limit_ranges)
+    if profile.ack_format == "bitmap":
+        sure //= SPARE  # with room for a larger volume
     spans = np.flatnonzero(gaps.most > sure)
     peak = gaps.peak_per_partition
     if not len(spans):
@@ -114,6 +119,7 @@ class Unload:
         self._acknowledged, self._first = none.copy(), none.copy()  # behind mark-delete; of these in the first ranges
         self._ledger = 0
         self._in_ledger, self._before = none.copy(), none.copy()  # of the last ledger, and of those before it
+        self._compared = none.copy()  # bitmap: the entries by which the broker decided about the last ledger
         self._kept, self._has_kept = none.copy(), false.copy()  # bitmap: of the ledgers that are persisted
 
     def feed(self, acknowledged_ms: Integers, ledger: Integers) -> None:
@@ -132,6 +138,18 @@ class Unload:
         ranges = self._acknowledged - self._first
         as_ranges = (self._ranges <= self._profile.metadata_store_limit_ranges) | ~self._has_kept
         return ranges, np.where(as_ranges, ranges, self._acknowledged - self._kept)
+
+    def compared(self) -> Integers:
+        """Return what a bitmap cursor is judged by: for each tenth of the ranges that are written as ranges, the most
+        entries that the broker compares with its limit while there are more ranges than that. All acknowledgements are
+        kept if these are within the limit.
+        """
+        self._end_ledger()
+        as_ranges = min(self._profile.metadata_store_limit_ranges, self._profile.gap_limit_ranges)
+        is_above = self._ranges * TENTHS > as_ranges * np.arange(1, TENTHS + 1)[:, None]
+        entries = np.where(self._has_kept, self._compared, np.minimum(self._compared, self._ranges))
+        most: Integers = np.where(is_above, entries, 0).max(axis=1, initial=0)
+        return most
 
     def _feed_ledger(self, acknowledged_ms: Integers) -> None:
         """Feed entries of the same ledger."""
@@ -175,6 +193,7 @@ class Unload:
         is_kept = (compared <= self._profile.gap_limit_ranges) & (self._in_ledger > 0)
         self._kept += np.where(is_kept, self._in_ledger, 0)
         self._has_kept |= is_kept
+        self._compared = np.where(self._in_ledger > 0, compared, self._compared)
         self._before += self._in_ledger
         self._in_ledger[:] = 0
         self._in_range[:] = False

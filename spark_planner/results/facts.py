@@ -18,7 +18,7 @@ from timewheel.core.planfile import dump_plan
 from timewheel.core.plurals import counted
 
 from ..choice.choose import Assessed
-from ..choice.constraints import GAP_FRACTION, SILENCE_SECONDS, TWICE, Cost, Room, at_growth
+from ..choice.constraints import GAP_FRACTION, REDELIVERED, SILENCE_SECONDS, TWICE, Cost, Room, at_growth
 from ..choice.reasons import (
     COUNTED,
     ESTIMATED,
@@ -36,7 +36,7 @@ from ..exact.unload import Redelivery
 from ..extrapolation import LEAST_DAYS, MAX_TIMERS, Continued, Days, Trend, trend_of
 from ..fleet import Fleet, NativeFit, NativeGaps
 from ..history.sampled import sample_note
-from ..job import MOSTLY, History, Planned, Prediction
+from ..job import MOSTLY, Hindrance, History, Planned, Prediction
 from ..pricing.evaluate import Evaluation, Redelivered, Shadowed
 from ..summary.cells import Cells
 
@@ -116,7 +116,8 @@ def again_of(evaluation: Evaluation, gaps: Amount, counted: Redelivery | None = 
     """
     if counted is not None:
         return Amount(value=counted.entries, known=COUNTED)
-    by_law, beyond = evaluation.redelivered.worst_entries, gaps.value - evaluation.gap_limit_ranges
+    # A cursor keeps one range more than its limit.
+    by_law, beyond = evaluation.redelivered.worst_entries, gaps.value - evaluation.gap_limit_ranges - 1
     if evaluation.redelivered != evaluation.redelivered_as_ranges or gaps.is_least:
         return Amount(value=by_law)
     # While the broker keeps every range nothing comes again; each range beyond has at least one message.
@@ -135,10 +136,12 @@ def again(answer: Planned | Estimated, evaluation: Evaluation) -> Amount:
 
 def native_of(answer: Planned | Estimated) -> Assessed:
     """Assess native delays on one partition by the figure that is shown for them."""
-    count = answer.choice.known.get(answer.choice.native.plan)
-    if count is None and isinstance(answer, Estimated):
-        count = math.ceil(answer.native.peak)
-    return Assessed.of(answer.choice.native, answer.constraints).judged(count, answer.choice.allowance)
+    choice, plan = answer.choice, answer.choice.native.plan
+    found, broken = Assessed.of(choice.native, answer.constraints), choice.broken_by(plan)
+    if broken is None and isinstance(answer, Estimated):
+        by_law = [name for name in found.broken if name == REDELIVERED]
+        broken = (*choice.allowance.broken_by(plan, math.ceil(answer.native.peak)), *by_law)
+    return found.judged(broken)
 
 
 def alternatives_of(answer: Planned | Estimated) -> tuple[Alternative, ...]:
@@ -606,6 +609,8 @@ def consequence(answer: Planned | Estimated) -> str:
     with_plan = "" if stays(answer.plan) else f"; with this plan {then.value:,.0f} ({then.known})"
     said = f"An unload{at} (a broker's restart, load balancing) delivers {again_now} again ({now.known}){with_plan}."
     breaks = "" if round(now.value) else _native_breaks(answer)
+    if REDELIVERED in native_of(answer).broken:
+        breaks = f". {_bitmaps(answer)}"
     return f"{said} Native delays on one partition leave {leaves} in a cursor, and the broker keeps {limit:,}{breaks}."
 
 
@@ -617,6 +622,14 @@ def _native_breaks(answer: Planned | Estimated) -> str:
     if SILENCE_SECONDS in found.broken:
         said += f"; afterwards a partition is silent for {found.evaluation.silence_seconds:,.0f} s (estimated)"
     return said
+
+
+def _bitmaps(answer: Planned | Estimated) -> str:
+    profile, most = answer.profile, answer.profile.metadata_store_limit_ranges
+    return (
+        f"This broker writes bitmaps: of a cursor with more than {counted(most, 'gap')} it keeps "
+        f"whole ledgers, the oldest first, until these have {profile.gap_limit_ranges:,} handled messages"
+    )
 
 
 _UNITS = ((DAY_MS, "day"), (HOUR_MS, "hour"), (MINUTE_MS, "minute"), (1_000, "second"))
@@ -722,9 +735,12 @@ def _room(planned: Planned | Estimated, gaps: float) -> str:
 
 def _hindrance(planned: Planned) -> str:
     """Describe the cause that no plan keeps the gap limit, and the remedies; empty: this plan keeps it."""
-    found, limit = planned.hindrance, planned.profile.gap_limit_ranges
+    found = planned.hindrance
     if found is None:
         return ""
+    if REDELIVERED in planned.choice.recommended.broken and found.mostly_gaps <= found.allowed:
+        said = f" {_bitmaps(planned)}, and no plan tried stays within that"
+        return f"{said}. {_helps(planned, found)}"
     said = f" At most {counted(found.allowed, 'gap goes', 'gaps go')} with the given limits"
     if planned.growth != 1:
         peak = planned.recommended.replay.peak_per_partition.gap_count
@@ -745,6 +761,11 @@ def _hindrance(planned: Planned) -> str:
         f". This plan leaves more for {spelled(found.lasts_ms)} at most, and for {MOSTLY:.0%} of the time "
         f"{counted(found.mostly_gaps, 'gap')} at most (counted)"
     )
+    return f"{said}. {_helps(planned, found)}"
+
+
+def _helps(planned: Planned, found: Hindrance) -> str:
+    limit = planned.profile.gap_limit_ranges
     helps = [f"a broker that keeps {found.gap_limit_ranges:,} ranges where this one keeps {limit:,} ({SETTING})"]
     if found.partitions is not None:
         # A sample's topic is not partitioned, regardless of the options, and cannot become so.
@@ -753,7 +774,7 @@ def _hindrance(planned: Planned) -> str:
         helps.insert(0, f"a new due topic with {partitions_in_words(found.partitions)} ({how})")
     if found.gap_fraction is not None:
         helps.append(f"this plan, with less room (--gap-fraction {found.gap_fraction:g})")
-    return f"{said}. What helps: {', or '.join(helps)}."
+    return f"What helps: {', or '.join(helps)}."
 
 
 def _recommendation(planned: Planned) -> str:

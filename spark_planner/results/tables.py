@@ -41,6 +41,7 @@ MAX_STEP_ROWS = 12
 TIED = f"costs as much within {TIE:.0%}"  # label beside the name of a tied plan
 _CONSTRAINTS = {
     "gap_fraction": "gaps",
+    "redelivered": "redelivery",
     "silence_seconds": "silence",
     "hops_mean": "hops",
     "hops_max": "hops",

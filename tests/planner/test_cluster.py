@@ -37,7 +37,7 @@ SETTINGS = {
 def spark_class(folder: Path, name: str, *options: object) -> Iterator[Path]:
     """Run a class of Spark in a process of its own; yields its log."""
     log = folder / f"{name.rpartition('.')[2]}-{len(list(folder.glob('*.log')))}.log"
-    command = [Path(sys.executable).with_name("spark-class"), name, *map(str, options)]
+    command = [str(Path(sys.executable).with_name("spark-class")), name, *map(str, options)]
     with (
         log.open("w") as out,
         subprocess.Popen(command, env=ENVIRONMENT, stdout=out, stderr=out, cwd=folder) as process,

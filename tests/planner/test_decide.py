@@ -154,7 +154,7 @@ class World(Counts):
         self._note(self.quick, plans)
         return [self.truths[plan.scheme].quickly(plan.own_partitions) for plan in plans]
 
-    def confirm(self, plans: Sequence[Plan]) -> list[int]:
+    def confirm(self, plans: Mapping[Plan, int]) -> list[int]:
         self._note(self.full, plans)
         return [self.gaps(plan) for plan in plans]
 
@@ -504,6 +504,9 @@ class FakeReplays:
         del share
         return self.above_ms(plan, gap_count), 0
 
+    def known(self, plan: Plan) -> Any:
+        return SimpleNamespace(peak_per_partition=SimpleNamespace(gap_count=self.count([plan])[0]), compared=())
+
     def counted(self, plans: dict[Plan, int]) -> dict[Plan, int]:
         return dict(plans)
 
@@ -604,7 +607,7 @@ def test_a_round_that_has_nothing_left_to_count_has_no_number(monkeypatch: pytes
     monkeypatch.setattr(replays_module, "grid_for", lambda *_: None)
     monkeypatch.setattr(replays_module, "count_exactly", lambda _, asked: [replay] * len(asked))
     traffic: Any = MagicMock(topic="t", continuation=None)
-    replays = Passes([traffic], MagicMock()).topics["t"]
+    replays = Passes([traffic], PROFILE).topics["t"]
     plans = [Plan(due_topic=f"persistent://a/b/{number}", subscriptions=("s",)) for number in range(3)]
     for wanted in (plans[:1], plans[:1], plans):
         assert replays.count(dict.fromkeys(wanted, 9)) == [5] * len(wanted)
@@ -629,7 +632,7 @@ def test_the_worse_of_two_routings_counts_by_gaps_and_by_redelivery() -> None:
             at_random=asked.at_random,
         )
 
-    replays = Passes([MagicMock(topic="t")], MagicMock()).topics["t"]
+    replays = Passes([MagicMock(topic="t")], PROFILE).topics["t"]
     replays.store([turns, chance], [replayed(turns, 9, 100), replayed(chance, 12, 70)])
     known = replays.known(plan)
     assert (known.peak_per_partition.gap_count, known.at_random) == (12, True)

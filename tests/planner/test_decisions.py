@@ -11,13 +11,24 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
-from tests.support.brute_force import Integers, Rollover, arrivals, java_hash, literal, most_gaps, peak, spans
+from tests.support.brute_force import (
+    Integers,
+    Rollover,
+    arrivals,
+    entries_of,
+    java_hash,
+    literal,
+    most_gaps,
+    peak,
+    spans,
+)
 from tests.support.dependent import DEPENDENT, HISTORIES, Timers
+from tests.support.forgetting import redelivered_exactly
 from timewheel.core.broker_profile import BrokerProfile
 from timewheel.core.durations import DAY_MS, HOUR_MS, MINUTE_MS
 from timewheel.core.plan import Calendar, Native, Plan, Ring, Scheme, Tiered, Wheel
 from timewheel.spark_planner.choice.choose import EACH
-from timewheel.spark_planner.choice.constraints import GAP_FRACTION, Constraints
+from timewheel.spark_planner.choice.constraints import GAP_FRACTION, REDELIVERED, Constraints
 from timewheel.spark_planner.exact.replay import scattered
 from timewheel.spark_planner.history.generate import START_MS
 from timewheel.spark_planner.job import Passes, Planned, plan_for, planning, survey, traffic_of
@@ -194,6 +205,49 @@ def test_the_law_is_wrong_for_dependent_delays_by_any_factor(name: str, evidence
 @pytest.mark.parametrize("rollover", ROLLOVERS)
 def test_the_same_for_few_timers_of_a_few_histories(spark: SparkSession, rollover: Rollover) -> None:
     assert _are_decided_as_by_hand(spark, EVERYDAY, FEW_ROWS, rollover)["histories"] == len(EVERYDAY) // 2 * len(PARTS)
+
+
+def most_again(plan: Plan, own: ByHand, profile: BrokerProfile) -> int:
+    """Return what an unload delivers again at the worst of 300 moments, without keys in turns."""
+    entries = [
+        (acknowledged_ms, np.zeros(0, np.int64) if ledger is None else ledger)
+        for acknowledged_ms, ledger in entries_of(plan, own.sent_ms, own.due_ms, None, own.rollover)
+    ]
+    moments_ms = np.linspace(own.sent_ms[0], own.due_ms.max(), 300).astype(np.int64)
+    return max(
+        sum(redelivered_exactly(times_ms <= at_ms, ledger, profile, profile.ack_format) for times_ms, ledger in entries)
+        for at_ms in moments_ms.tolist()
+    )
+
+
+@pytest.mark.parametrize("long", [20, 8])
+def test_of_a_broker_that_writes_bitmaps_no_plan_is_said_to_fit_that_brings_messages_again(
+    spark: SparkSession, long: int
+) -> None:
+    # Each so many timers one waits for days, the others for minutes: few gaps, with many handled messages between them.
+    rng = np.random.default_rng(long)
+    sent_ms = START_MS + np.sort(rng.integers(0, 3 * DAY_MS, FEW_ROWS))
+    far_ms = rng.integers(DAY_MS, 5 * DAY_MS, FEW_ROWS)
+    delay_ms = np.where(rng.integers(0, long, FEW_ROWS) == 0, far_ms, rng.integers(0, HOUR_MS, FEW_ROWS))
+    own = ByHand(sent_ms, sent_ms + delay_ms, None, ROLLOVERS[1])
+    frame = pa.table({"publish_ms": own.sent_ms, "due_ms": own.due_ms})
+    history = survey(spark.createDataFrame(frame, "publish_ms bigint, due_ms bigint").coalesce(1))
+    # The gaps of native delays are within the limit; what is handled behind them is not within that of a bitmap.
+    limit = int(1.4 * own.gaps(CANDIDATES[0]))
+    facts = {"gap_limit_ranges": limit, "metadata_store_limit_ranges": limit // 8, "name": "small"}
+    small = {"base": "4.2", **facts, "ledger_max_entries": own.rollover.entries}
+    profile = BrokerProfile.from_mapping(small)
+    planned = plan_for(history, "", BASE, profile, LIMITS, candidates=CANDIDATES, as_is=True)
+    ranges = replace(profile, ack_format="ranges")
+    as_ranges = plan_for(history, "", BASE, ranges, LIMITS, candidates=CANDIDATES, as_is=True)
+    history.cached.forget()
+    assert as_ranges.plan == CANDIDATES[0]
+    assert most_again(CANDIDATES[0], own, profile) > 0
+    assert planned.keeps_limits
+    assert planned.plan != CANDIDATES[0]
+    assert most_again(planned.plan, own, profile) == 0
+    assert planned.recommended.redelivered.entries == 0
+    assert planned.choice.broken_by(CANDIDATES[0]) == (REDELIVERED,)
 
 
 def blocks(rng: np.random.Generator) -> Timers:

@@ -7,7 +7,7 @@ import json
 import re
 import shlex
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +28,7 @@ from timewheel.core.durations import DAY_MS, HOUR_MS, MINUTE_MS
 from timewheel.core.escapes import timewheel_command
 from timewheel.core.plan import Calendar, Native, Plan, Ring, Tiered, Wheel
 from timewheel.core.planfile import save_plan
+from timewheel.spark_planner.choice.candidates import article_plans
 from timewheel.spark_planner.estimating import estimate
 from timewheel.spark_planner.history.generate import START_MS
 from timewheel.spark_planner.job import plan_for, survey
@@ -61,6 +62,13 @@ def turns(rng: np.random.Generator) -> Sends:
     """An hour and five days in turns: twice as many gaps as by the law."""
     sent_ms = START_MS + np.sort(rng.integers(0, 30 * DAY_MS, TIMERS))
     return sent_ms, sent_ms + np.where(np.arange(TIMERS) % 2 == 0, HOUR_MS, 5 * DAY_MS)
+
+
+def few_long(rng: np.random.Generator) -> Sends:
+    """One of 20 timers waits for days, the others for minutes: many handled messages between few gaps."""
+    sent_ms = START_MS + np.sort(rng.integers(0, 30 * DAY_MS, TIMERS))
+    is_far = rng.integers(0, 20, TIMERS) == 0
+    return sent_ms, sent_ms + np.where(is_far, rng.integers(5, 10, TIMERS) * DAY_MS, rng.integers(0, HOUR_MS, TIMERS))
 
 
 def sticky(rng: np.random.Generator) -> Sends:
@@ -102,8 +110,10 @@ class Case:
     as_is: bool = True
     partitions: int = 1
     key: str | None = None  # of half of the timers
+    broker: dict[str, object] = field(default_factory=dict)  # other facts of its profile
 
 
+BITMAPS = {"ack_format": "bitmap", "metadata_store_limit_ranges": 50}
 CASES = {
     "turns": Case(sends=turns, limit=500),
     "turns, where the law keeps what the count breaks": Case(sends=turns, limit=600),
@@ -116,6 +126,11 @@ CASES = {
     "nothing fits": Case(sends=nine, limit=3, partitions=0),
     "continued": Case(sends=week, limit=2_000, as_is=False),
     "a hot key": Case(sends=turns, limit=500, key="<b>tenant</b>"),
+    "bitmaps": Case(sends=few_long, limit=170, broker=BITMAPS),
+    "bitmaps, three times the volume": Case(sends=few_long, limit=510, growth=3.0, broker=BITMAPS),
+    "bitmaps, and nothing fits": Case(
+        sends=few_long, limit=22, partitions=0, broker={**BITMAPS, "metadata_store_limit_ranges": 1}
+    ),
     "events": Case(sends=lambda rng: DEPENDENT["four timers of an event, seconds apart"](rng, TIMERS), limit=150),
 }
 
@@ -150,8 +165,11 @@ def _answer(spark: SparkSession, case: Case) -> Answer:
     history = survey(spark.createDataFrame(rows, "publish_ms bigint, due_ms bigint, key string").coalesce(1))
     base = replace(BASE, partitions=case.partitions)
     schemes = [one for one in SCHEMES if case.partitions or not isinstance(one, Calendar)]
-    profile = BrokerProfile.from_mapping({"base": "4.0", "name": "4.0, small", "gap_limit_ranges": case.limit})
-    candidates = [replace(base, scheme=scheme) for scheme in schemes]
+    profile = BrokerProfile.from_mapping(
+        {"base": "4.0", "name": "4.0, small", "gap_limit_ranges": case.limit, **case.broker}
+    )
+    rules = {plan.scheme: plan for plan in article_plans(base, int((due_ms - sent_ms).max())).values()}
+    candidates = list(({scheme: replace(base, scheme=scheme) for scheme in schemes} | rules).values())
     planned = plan_for(history, "", base, profile, candidates=candidates, growth=case.growth, as_is=case.as_is)
     history.cached.forget()
     console = Console(file=io.StringIO(), width=200)

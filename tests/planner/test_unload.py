@@ -16,6 +16,7 @@ from tests.support.forgetting import redelivered_exactly
 from timewheel.core.broker_profile import BrokerProfile
 from timewheel.core.durations import DAY_MS
 from timewheel.core.plan import Native, Plan
+from timewheel.spark_planner.choice.constraints import compared_above
 from timewheel.spark_planner.exact.ranges import Grid
 from timewheel.spark_planner.exact.replay import Asked, count, count_exactly, grid_for, scattered
 from timewheel.spark_planner.exact.sends import FEW_TOPICS, keep
@@ -53,6 +54,14 @@ def test_a_ledger_is_full_of_bytes_too() -> None:
     assert ledger.tolist() == [0, 0, 0, 0, 1, 1, 1, 1, 2]
 
 
+def ranges_of(acknowledged: np.ndarray, ledger_entries: int) -> int:
+    """Count the ranges behind mark-delete; a range ends with its ledger."""
+    past = acknowledged & (np.cumsum(~acknowledged) > 0)
+    begins = past & ~np.r_[False, past[:-1]]
+    begins[::ledger_entries] = past[::ledger_entries]
+    return int(np.count_nonzero(begins))
+
+
 @settings(max_examples=400)
 @given(
     acknowledged_ms=st.lists(st.integers(0, 12), min_size=1, max_size=60),
@@ -79,6 +88,15 @@ def test_an_unload_delivers_again_what_the_rules_say(
     for part in cut(len(times), random.Random(seed)):
         unload.feed(times[part], np.arange(len(times))[part] // ledger_entries)
     ranges, bitmap = unload.redelivered()
+    for at_ms, as_bitmap in zip(moments_ms.tolist(), bitmap.tolist(), strict=True):
+        alone = Unload(np.array([at_ms]), profile)
+        alone.feed(times, np.arange(len(times)) // ledger_entries)
+        entries = compared_above(alone.compared().tolist(), 1.0)
+        number = ranges_of(times <= at_ms, ledger_entries)
+        assert entries == 0 or number > min(limits)
+        # Every acknowledgement is kept just if there are few ranges, or the entries are within the limit.
+        if number <= limits[0]:
+            assert (as_bitmap == 0) == (entries <= limits[0])
     for at_ms, as_ranges, as_bitmap in zip(moments_ms.tolist(), ranges.tolist(), bitmap.tolist(), strict=True):
         acknowledged = times <= at_ms
         assert as_ranges == redelivered_exactly(acknowledged, ledger_entries, profile, "ranges")

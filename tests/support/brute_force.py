@@ -5,6 +5,7 @@ Shares nothing with the planner: not its routes, not its counting, not the step 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -122,13 +123,18 @@ def most_gaps(
         partition: Their partitions; None: in turns.
         rollover: When ledgers close; None: never.
     """
+    entries = entries_of(plan, sent_ms, due_ms, partition, rollover)
+    return max(peak(*spans(acknowledged_ms, ledger)) for acknowledged_ms, ledger in entries)
+
+
+def entries_of(
+    plan: Plan, sent_ms: Integers, due_ms: Integers, partition: Integers | None, rollover: Rollover | None
+) -> Iterator[tuple[Integers, Integers | None]]:
+    """Return (times of acknowledgement, ledgers) of the entries of each due partition; arguments as in `most_gaps`."""
     partitions = max(plan.partitions, 1)
     at_ms, acknowledged_ms, topic = arrivals(plan, sent_ms, due_ms)
     line = topic * partitions + (np.arange(len(sent_ms)) % partitions if partition is None else partition)
     order = np.lexsort((at_ms, line))  # which leaves sends of one moment in their order
     borders = np.flatnonzero(np.diff(line[order])) + 1
-    found = 0
     for own in np.split(order, borders):
-        ledger = None if rollover is None else rollover.ledgers(at_ms[own])
-        found = max(found, peak(*spans(acknowledged_ms[own], ledger)))
-    return found
+        yield acknowledged_ms[own], None if rollover is None else rollover.ledgers(at_ms[own])

@@ -14,7 +14,7 @@ from typing import Any
 from timewheel.spark_planner.choice.constraints import max_countable
 
 Row = Mapping[str, str]
-GAP, SILENCE = "gap_fraction", "silence_seconds"
+GAP, AGAIN, SILENCE = "gap_fraction", "redelivered", "silence_seconds"
 _COLUMNS = re.compile(r"\s{2,}")
 _NUMBER = r"(?:over |about )?([\d,]+)"
 SHORT_OF_ROOM = 3
@@ -61,17 +61,25 @@ def _within(facts: Mapping[str, Any]) -> Iterator[str]:
             yield f"{name}: {one['allowed_gaps']} gaps are allowed, by its interval {allowed}"
         if (GAP in one["broken_constraints"]) != (count > allowed):
             yield f"{name}: {count} gaps were counted, {allowed} are allowed, and it breaks {broken}"
-    for name, one in {"recommended": chosen, "native": native, **facts["article_rules"]}.items():
-        beyond = one["gaps"]["value"] > one["gap_limit_ranges"]
-        is_plain = one["redelivered"] == one["redelivered_as_ranges"] and not one["gaps"]["is_least"]
-        if is_plain and beyond != (one["delivered_again"]["value"] > 0):
-            yield f"{name}: {one['gaps']} of {one['gap_limit_ranges']} and {one['delivered_again']} again"
+    yield from _again(facts)
     for room in facts["rooms"]:
         limit = GAP if room["limit"].startswith(f"{facts['constraints'][GAP]:.0%} of the broker's gap") else None
         limit = SILENCE if "s of silence" in room["limit"] else limit
         if limit is not None and (room["times"] < 1 - ROUGH) != (limit in broken):
             yield f"{room['limit']} is reached at {room['times']:.3f} times the volume, and the plan breaks {broken}"
     yield from _alternatives(facts)
+
+
+def _again(facts: Mapping[str, Any]) -> Iterator[str]:
+    """Compare what is delivered again with gaps and limits."""
+    for name, one in {"recommended": facts["recommended"], "native": facts["native"], **facts["article_rules"]}.items():
+        # A cursor keeps one range more than its limit.
+        beyond, again = one["gaps"]["value"] > one["gap_limit_ranges"] + 1, one["delivered_again"]["value"] > 0
+        is_plain = facts["profile"]["ack_format"] == "ranges" and not one["gaps"]["is_least"]
+        if is_plain and beyond != again:
+            yield f"{name}: {one['gaps']} of {one['gap_limit_ranges']} and {one['delivered_again']} again"
+        if again and one["delivered_again"]["known"] == "counted" and not {GAP, AGAIN} & set(one["broken_constraints"]):
+            yield f"{name}: {one['delivered_again']} again and breaks {one['broken_constraints']}"
 
 
 def _alternatives(facts: Mapping[str, Any]) -> Iterator[str]:
