@@ -9,10 +9,10 @@ table, so each step is taken once, with a count: a tier with ``remaining >= min_
 ``(remaining - min_remaining) // stay + 1`` times, a ring once if the release of the timer's slot is still to come.
 
 Under native delays and in calendars timers arrive in the order of their sends: each piece is counted in the task that
-reads it. Tiers and rings change the order: each piece is cut by arrival times, Spark groups the arrivals of each chunk
-of time, and each chunk is sorted and counted. Spark then sorts the counts by due partition and position, and tasks join
-and sum them, so that the driver receives a few arrays of the grid's length for each plan, however many rows, topics and
-partitions there are.
+reads it. Tiers and rings change the order, but only of the timers that they hold: Spark groups the sends of each chunk
+of time, once for all plans, and the timers that each plan held until then, and each chunk is merged and counted. Spark
+then sorts the counts by due partition and position, and tasks join and sum them, so that the driver receives a few
+arrays of the grid's length for each plan, however many rows, topics and partitions there are.
 
 A **quick count** takes all entries of a partition as one ledger, and sends without a key as in turns. A **full count**
 closes ledgers as a broker does (`unload.Ledgers`), which only adds ranges, and counts what unloads deliver again: the
@@ -67,6 +67,7 @@ from .sends import (
     few_at_once,
     keep,
     packed_ascending,
+    packed_sends,
     packed_spans,
     quantile_borders,
     rows_of,
@@ -114,6 +115,19 @@ def moved(plan: Plan, publish_ms: Integers, due_ms: Integers) -> NDArray[np.bool
     return (delay_ms >= far_ms(plan)) & (delay_ms <= plan.max_delay_ms) & plan.intake
 
 
+def held(plan: Plan, publish_ms: Integers, due_ms: Integers) -> NDArray[np.bool_]:
+    """Return which timers wait in a tier or a ring; all others arrive when they are sent."""
+    if plan.intake:
+        return moved(plan, publish_ms, due_ms)
+    found = np.zeros(len(publish_ms), np.bool_)
+    for step in steps(plan)[:-1]:
+        if step.kind == "slot":
+            found |= due_ms // step.slot_ms * step.slot_ms - step.headstart_ms > publish_ms
+        else:
+            found |= due_ms - publish_ms >= step.min_remaining_ms
+    return found
+
+
 def keeps_order(plan: Plan) -> bool:
     """Return whether timers arrive in their due topic in the order of their sends."""
     return not isinstance(plan.scheme, Tiered | Wheel)
@@ -152,13 +166,15 @@ def one_row(schema: pa.Schema, *values: Any) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
-CHUNK, RANK = "chunk", "rank"
-DUE_PARTITION = "due_partition"
+CHUNK, RANK, BEGIN = "chunk", "rank", "begin"
+SENT = -1  # in place of a plan's number
 ARRANGED_SCHEMA = schema_of(
-    "number:int topic:text chunk:int rank:int arrival_ms:bytes stay_ms:bytes due_partition:bytes hops:long "
+    "topic:text chunk:int number:int rank:int begin:long publish_ms:bytes delay_ms:bytes key_hash:bytes hops:long "
     "hops_max:long"
 )
-"""The arrivals of a piece in a chunk of time under a plan, with their stays, in order of arrival: packed as sends are.
+"""A part of a piece in a chunk of time, packed as sends are: its sends, from number ``begin`` of the topic on; or those
+that a plan held, with arrivals in place of send times, stays of delays, and partitions of hashes. The hops of the whole
+piece are in one of the plan's rows.
 """
 _ARRANGED = to_arrow_schema(ARRANGED_SCHEMA)
 
@@ -171,7 +187,7 @@ class Asked:
         plan: The plan, partitions included.
         grid: Moments at which gaps are counted.
         topic: The topic whose sends are played through the plan; None: each topic by itself.
-        shorter_than_ms: Leave out sends with this delay or a longer one; 0: none.
+        shorter_than_ms: Leave out sends with this delay or a longer one, under a plan that keeps the order; 0: none.
         profile: The broker, for a full count; None: a quick count.
         entry_bytes: Mean size of an entry, for a full count.
         at_random: Send timers without a key to random partitions, instead of in turns.
@@ -232,18 +248,22 @@ class Replay:
 
 def count(cached: CachedSends, asked: Sequence[Asked], *, sends_per_chunk: int = SENDS_PER_CHUNK) -> list[Replay]:
     """Replay several plans in one pass; peaks are exact at the grids' moments."""
-    jobs = [_Job.of(number, one, cached, sends_per_chunk) for number, one in enumerate(asked)]
-    direct = [job for job in jobs if job.borders is None]
-    arranged = [job for job in jobs if job.borders is not None]
+    jobs = [_Job.of(number, one, cached) for number, one in enumerate(asked)]
+    direct = [job for job in jobs if keeps_order(job.asked.plan)]
+    arranged = [job for job in jobs if not keeps_order(job.asked.plan)]
+    spark = cached.frame.sparkSession
+    most_tasks = int(spark.conf.get("spark.sql.shuffle.partitions") or 200)
     frames: list[DataFrame] = []
     if direct:
-        frames.append(cached.frame.mapInArrow(_placing_pieces(direct), PLACED_SCHEMA))
+        frames.append(cached.frame.mapInArrow(_placing_pieces(direct, _Order.of(cached)), PLACED_SCHEMA))
     if arranged:
-        cut = cached.frame.mapInArrow(_arranging(arranged), ARRANGED_SCHEMA)
-        by_number = {job.number: job for job in arranged}
-        frames.append(cut.groupBy(NUMBER, TOPIC, CHUNK).applyInArrow(_placing_chunks(by_number), PLACED_SCHEMA))
-    spark = cached.frame.sparkSession
-    tasks = min(int(spark.conf.get("spark.sql.shuffle.partitions") or 200), sum(job.groups for job in jobs))
+        assert not any(job.asked.shorter_than_ms for job in arranged)
+        borders = _borders(arranged, cached, sends_per_chunk, most_tasks)
+        cut = cached.frame.mapInArrow(_arranging(arranged, borders, _Order.of(cached)), ARRANGED_SCHEMA)
+        chunks = cut.repartitionById(most_tasks, F.pmod(F.hash(TOPIC) + F.col(CHUNK), F.lit(most_tasks)).cast("int"))
+        ordered = chunks.sortWithinPartitions(TOPIC, CHUNK, NUMBER, RANK)
+        frames.append(ordered.mapInArrow(_placing_chunks(arranged), PLACED_SCHEMA))
+    tasks = min(most_tasks, sum(job.groups for job in jobs))
     with few_at_once(spark):
         summed = (
             reduce(DataFrame.unionAll, frames)
@@ -253,8 +273,8 @@ def count(cached: CachedSends, asked: Sequence[Asked], *, sends_per_chunk: int =
             .toArrow()
         )
     found: list[list[Summed]] = [[] for _ in jobs]
-    for number, packed in zip(*(column.to_pylist() for column in summed.columns), strict=True):
-        found[number].append(pickle.loads(packed))  # noqa: S301 - of our tasks
+    for number, of_task in zip(*(column.to_pylist() for column in summed.columns), strict=True):
+        found[number].append(pickle.loads(of_task))  # noqa: S301 - of our tasks
     return [_replayed(cached, one, own) for one, own in zip(asked, found, strict=True)]
 
 
@@ -286,48 +306,22 @@ class _Job:
 
     number: int  # number of the plan
     asked: Asked  # the plan, with its grid
-    # by topic, the beginnings of the chunks of arrivals except the first; None: arrivals are in order of sends
-    borders: Mapping[str, Integers] | None
-    ranks: Mapping[tuple[str, int, int], int]  # ranks of pieces, see `CachedSends.ranks`
-    sends_before: tuple[int, ...]  # by rank, the number of earlier sends, for round-robin routing
     groups: int  # tasks that sum the due partitions
 
     @classmethod
-    def of(cls, number: int, asked: Asked, cached: CachedSends, sends_per_chunk: int) -> _Job:
-        borders = None
-        if not keeps_order(asked.plan):
-            borders = {
-                topic: quantile_borders(
-                    routes(asked.plan, marks.publish_ms, marks.due_ms).arrival_ms, marks.weights, sends_per_chunk
-                )
-                for topic, marks in cached.marks.items()
-                if asked.topic in (None, topic)
-            }
+    def of(cls, number: int, asked: Asked, cached: CachedSends) -> _Job:
         topics = len(cached.marks) if asked.topic is None else 1
-        return cls(
-            number=number,
-            asked=asked,
-            borders=borders,
-            ranks=cached.ranks,
-            sends_before=cached.sends_before,
-            groups=min(topics, MAX_GROUPS),
-        )
+        return cls(number=number, asked=asked, groups=min(topics, MAX_GROUPS))
 
-    def played(self, sends: Sends, rank: int) -> tuple[Sends, Integers | None]:
-        """Return the sends to be played, with the partition of each: by key, or without a key in turns, as in the
-        producer, or at random; None: there is a single partition. The turns count sends with a key as well.
+    def partition(self, index: Integers, key_hash: Integers | None) -> Integers | None:
+        """Return the partition of sends, by key, or without a key in turns, as in the producer, or at random; None:
+        there is a single partition. ``index``: their numbers in the topic; the turns count sends with a key as well.
         """
-        partitions, asked = self.asked.plan.own_partitions, self.asked
-        partition = None
-        if partitions > 1:
-            partition = self.sends_before[rank] + np.arange(len(sends))
-            partition = scattered(partition, partitions) if asked.at_random else partition % partitions
-            if sends.key_hash is not None:
-                partition = np.where(sends.key_hash == NO_KEY, partition, sends.key_hash % partitions)
-        if asked.shorter_than_ms:
-            short = sends.due_ms - sends.publish_ms < asked.shorter_than_ms
-            sends, partition = sends.at(short), None if partition is None else partition[short]
-        return sends, partition
+        partitions = self.asked.plan.own_partitions
+        if partitions == 1:
+            return None
+        partition = scattered(index, partitions) if self.asked.at_random else index % partitions
+        return partition if key_hash is None else np.where(key_hash == NO_KEY, partition, key_hash % partitions)
 
     def placed(
         self,
@@ -378,102 +372,129 @@ def scattered(index: Integers, partitions: int) -> Integers:
     return found
 
 
-def _by_topic(jobs: Sequence[_Job], row: Mapping[str, Any]) -> Iterator[tuple[_Job, str, int, Sends, Integers | None]]:
-    """Iterate over the jobs of a piece, with its topic, its rank, the sends to be played and their partitions."""
-    topic = row[TOPIC]
-    sends: Sends | None = None
-    for job in jobs:
-        if job.asked.topic in (None, topic):
-            sends = sends or sends_of(row)
-            rank = job.ranks[topic, row[TASK], row[PIECE]]
-            own, partition = job.played(sends, rank)
-            if len(own):
-                yield job, topic, rank, own, partition
+class _Order(NamedTuple):
+    """The order of the pieces, as sent to the workers."""
+
+    ranks: Mapping[tuple[str, int, int], int]  # see `CachedSends.ranks`
+    sends_before: tuple[int, ...]  # by rank, the number of earlier sends of the topic
+
+    @classmethod
+    def of(cls, cached: CachedSends) -> _Order:
+        return cls(cached.ranks, cached.sends_before)
+
+    def read(self, batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[str, int, int, Sends]]:
+        """Iterate over pieces: topic, rank, number of the first send, sends."""
+        for row in (row for batch in batches for row in rows_of(batch)):
+            rank = self.ranks[row[TOPIC], row[TASK], row[PIECE]]
+            yield row[TOPIC], rank, self.sends_before[rank], sends_of(row)
 
 
-def _placing_pieces(jobs: Sequence[_Job]) -> Any:
+def _borders(jobs: Sequence[_Job], cached: CachedSends, sends_per_chunk: int, tasks: int) -> dict[str, Integers]:
+    """Return by topic the beginnings of the chunks of time except the first: no chunk has more than about this many
+    sends, or arrivals under any plan.
+    """
+    found = {}
+    for topic, marks in cached.marks.items():
+        plans = [job.asked.plan for job in jobs if job.asked.topic in (None, topic)]
+        if not plans:
+            continue
+        ways = [marks.publish_ms, *(routes(plan, marks.publish_ms, marks.due_ms).arrival_ms for plan in plans)]
+        per_chunk = min(sends_per_chunk, max(int(marks.weights.sum()) // tasks, LEAST_PER_CHUNK))
+        fine = quantile_borders(np.concatenate(ways), np.tile(marks.weights, len(ways)), max(per_chunk // 4, 1))
+        mass = [np.bincount(np.searchsorted(fine, way, "right"), marks.weights, len(fine) + 1) for way in ways]
+        reached = np.cumsum(np.max(mass, axis=0))[:-1] // per_chunk
+        found[topic] = fine[np.diff(reached, prepend=0) > 0]
+    return found
+
+
+def _of_topic(jobs: Sequence[_Job], topic: str) -> list[_Job]:
+    return [job for job in jobs if job.asked.topic in (None, topic)]
+
+
+def _placing_pieces(jobs: Sequence[_Job], order: _Order) -> Any:
 
     def kernel(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for row in (row for batch in batches for row in rows_of(batch)):
-            for job, topic, rank, sends, partition in _by_topic(jobs, row):
-                way = routes(job.asked.plan, sends.publish_ms, sends.due_ms)
-                yield job.placed(topic, rank, way.arrival_ms, way.acknowledged_ms, way.interval, partition)
+        for topic, rank, begin, sends in order.read(batches):
+            index = begin + np.arange(len(sends))
+            for job in _of_topic(jobs, topic):
+                own, mine = sends, index
+                if job.asked.shorter_than_ms:
+                    is_short = sends.due_ms - sends.publish_ms < job.asked.shorter_than_ms
+                    own, mine = sends.at(is_short), index[is_short]
+                if len(own):
+                    way = routes(job.asked.plan, own.publish_ms, own.due_ms)
+                    partition = job.partition(mine, own.key_hash)
+                    yield job.placed(topic, rank, way.arrival_ms, way.acknowledged_ms, way.interval, partition)
 
     return kernel
 
 
-def _placing_chunks(jobs: Mapping[int, _Job]) -> Any:
-    """Map all arrivals of a chunk of time under one plan to rows by due partition."""
+def _arranging(jobs: Sequence[_Job], borders: Mapping[str, Integers], order: _Order) -> Any:
+    """Cut pieces by time, and what each plan holds of them by arrival."""
 
-    def kernel(table: pa.Table) -> pa.Table:
-        rows = sorted((row for batch in table.to_batches() for row in rows_of(batch)), key=itemgetter(RANK))
-        job, topic, place = jobs[rows[0][NUMBER]], rows[0][TOPIC], rows[0][CHUNK]
-        arrival_ms = np.concatenate([unpacked_ascending(memoryview(row[ARRIVAL_MS])) for row in rows])
-        stay_ms = np.concatenate([unpacked_spans(memoryview(row[STAY_MS])) for row in rows])
-        partition = None
-        if job.asked.plan.own_partitions > 1:
-            partition = np.concatenate([unpacked_spans(memoryview(row[DUE_PARTITION])) for row in rows])
-        # Arrivals of the same millisecond are in the order of the sends.
-        order = np.argsort(arrival_ms, kind="stable")
-        arrival_ms = arrival_ms[order]
-        found = job.placed(
-            topic,
-            place,
-            arrival_ms,
-            arrival_ms + stay_ms[order],
-            None,
-            None if partition is None else partition[order],
-            hops=sum(row[HOPS] for row in rows),
-            hops_max=max(row[HOPS_MAX] for row in rows),
-        )
-        return pa.Table.from_batches([found], _PLACED)
-
-    return kernel
-
-
-def _arranging(jobs: Sequence[_Job]) -> Any:
-    """Cut pieces by arrival times, each part in order of arrival, under plans that change the order of sends."""
-
-    def arranged(
-        job: _Job, topic: str, rank: int, sends: Sends, partition: Integers | None
+    def rows(
+        topic: str, number: int, rank: int, begin: int, sends: Sends, hops: int = 0, hops_max: int = 0
     ) -> Iterator[pa.RecordBatch]:
-        assert job.borders is not None
-        plan = job.asked.plan
-        arrival_ms, acknowledged_ms, hops, _ = routes(plan, sends.publish_ms, sends.due_ms)
-        index = np.arange(len(sends))
-        if plan.intake:
-            # The originals of moved timers are entries too: acknowledged at once, and placed among the other entries
-            # in the order of the sends.
-            far = np.flatnonzero(moved(plan, sends.publish_ms, sends.due_ms))
-            index = np.concatenate([index, far])
-            sent_ms = sends.publish_ms[far]
-            arrival_ms, acknowledged_ms = (np.concatenate([ms, sent_ms]) for ms in (arrival_ms, acknowledged_ms))
-            hops = np.concatenate([hops, np.zeros(len(far), np.int64)])
-            partition = None if partition is None else partition[index]
-        order = np.lexsort((index, arrival_ms)) if plan.intake else np.argsort(arrival_ms, kind="stable")
-        arrival_ms = arrival_ms[order]
-        cuts = [0, *np.searchsorted(arrival_ms, job.borders[topic], "left").tolist(), len(order)]
+        cuts = [0, *np.searchsorted(sends.publish_ms, borders[topic], "left").tolist(), len(sends)]
         for chunk, (low, high) in enumerate(pairwise(cuts)):
-            if low == high:
-                continue
-            mine = order[low:high]
-            yield one_row(
-                _ARRANGED,
-                job.number,
+            if low < high:
+                part = packed_sends(sends.at(slice(low, high))).values()
+                yield one_row(_ARRANGED, topic, chunk, number, rank, begin + low, *part, hops, hops_max)
+                hops = hops_max = 0
+
+    def kernel(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for topic, rank, begin, sends in order.read(batches):
+            if topic in borders:
+                yield from rows(topic, SENT, rank, begin, sends)
+            for job in _of_topic(jobs, topic):
+                index = np.flatnonzero(held(job.asked.plan, sends.publish_ms, sends.due_ms))
+                own = sends.at(index)
+                way = routes(job.asked.plan, own.publish_ms, own.due_ms)
+                found = Sends(way.arrival_ms, way.acknowledged_ms, job.partition(begin + index, own.key_hash))
+                hops = int(way.hops.sum()), int(way.hops.max(initial=0))
+                yield from rows(topic, job.number, rank, 0, found.in_order(), *hops)
+
+    return kernel
+
+
+def _placing_chunks(jobs: Sequence[_Job]) -> Any:
+    """Merge the sends of a chunk of time with what each plan held until then, and map them to rows by due partition."""
+
+    def joined(rows: Iterable[Mapping[str, Any]]) -> tuple[Sends, Integers]:
+        """Return sends, and their numbers in the topic."""
+        found = [(sends_of(row), row[BEGIN]) for row in rows]
+        index = (begin + np.arange(len(sends)) for sends, begin in found)
+        return Sends.joined([_NO_SENDS, *(sends for sends, _ in found)]), np.concatenate([_NONE, *index])
+
+    def placed(job: _Job, topic: str, chunk: int, sent: Sends, index: Integers, rows: Any) -> Iterator[pa.RecordBatch]:
+        # Arrivals of the same millisecond are in the order of the sends: what was held was sent before.
+        late, is_held = joined(rows)[0].in_order(), held(job.asked.plan, sent.publish_ms, sent.due_ms)
+        if job.asked.plan.intake:
+            # The originals of moved timers are entries too: acknowledged at once.
+            sent = Sends(sent.publish_ms, np.where(is_held, sent.publish_ms, sent.due_ms), sent.key_hash)
+        else:
+            sent, index = sent.at(~is_held), index[~is_held]
+        places = np.searchsorted(sent.publish_ms, late.publish_ms, "left")
+        partition = job.partition(index, sent.key_hash)
+        if len(sent) or len(late):
+            yield job.placed(
                 topic,
                 chunk,
-                rank,
-                packed_ascending(arrival_ms[low:high]),
-                packed_spans(acknowledged_ms[mine] - arrival_ms[low:high]),
-                b"" if partition is None else packed_spans(partition[mine]),
-                int(hops[mine].sum()),
-                int(hops[mine].max()),
+                np.insert(sent.publish_ms, places, late.publish_ms),
+                np.insert(sent.due_ms, places, late.due_ms),
+                None,
+                None if partition is None else np.insert(partition, places, late.key_hashes()),
+                hops=sum(row[HOPS] for row in rows),
+                hops_max=max((row[HOPS_MAX] for row in rows), default=0),
             )
 
     def kernel(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for row in (row for batch in batches for row in rows_of(batch)):
-            for piece in _by_topic(jobs, row):
-                yield from arranged(*piece)
+        every = (row for batch in batches for row in rows_of(batch))
+        for (topic, chunk), rows in groupby(every, itemgetter(TOPIC, CHUNK)):
+            by_number = {number: list(own) for number, own in groupby(rows, itemgetter(NUMBER))}
+            sent, index = joined(by_number.get(SENT, ()))
+            for job in _of_topic(jobs, topic):
+                yield from placed(job, topic, chunk, sent, index, by_number.get(job.number, ()))
 
     return kernel
 
@@ -508,6 +529,7 @@ def _summing(jobs: Sequence[_Job]) -> Any:
 
 _NO_GRID = Grid.at(np.zeros(1, np.int64))
 _NONE = np.zeros(0, np.int64)
+_NO_SENDS = Sends(_NONE, _NONE, None)
 
 
 def _numbered(
@@ -595,6 +617,7 @@ def replay(
     return found
 
 
+LEAST_PER_CHUNK = 1 << 16  # smaller chunks, for a task each, would cost more than they spread
 SENDS_PER_MOMENT = 200
 """Sends for each moment of a grid: so few ranges begin between two moments that most bounds decide."""
 

@@ -87,7 +87,7 @@ PIECES_SCHEMA = schema_of(
     "topic:text task:long piece:int first_ms:long last_ms:long last_due_ms:long sends:long keyed:long "
     "marked:bytes publish_ms:bytes delay_ms:bytes key_hash:bytes heavy:text? repeated:long"
 )
-"""A piece: times are packed (`packed_spans`), hashes of keys are 32-bit integers, empty if no send has a key."""
+"""A piece, packed (`packed_sends`); hashes of keys are empty if no send has a key."""
 NOTES = (TOPIC, TASK, PIECE, FIRST_MS, LAST_MS, LAST_DUE_MS, SENDS, KEYED, MARKED, HEAVY, REPEATED)
 PIECES_ARROW = to_arrow_schema(PIECES_SCHEMA)
 
@@ -171,8 +171,16 @@ def sends_of(row: Mapping[str, Any]) -> Sends:
     return Sends(
         publish_ms=publish_ms,
         due_ms=publish_ms + unpacked_spans(memoryview(row[DELAY_MS])),
-        key_hash=np.frombuffer(key_hash, "<i4").astype(np.int64) if key_hash.size else None,
+        key_hash=unpacked_spans(memoryview(key_hash)) + NO_KEY if key_hash.size else None,
     )
+
+
+def packed_sends(sends: Sends) -> dict[str, bytes]:
+    return {
+        PUBLISH_MS: packed_ascending(sends.publish_ms),
+        DELAY_MS: packed_spans(sends.due_ms - sends.publish_ms),
+        KEY_HASH: b"" if sends.key_hash is None else packed_spans(sends.key_hash - NO_KEY),
+    }
 
 
 def rows_of(batch: pa.RecordBatch) -> Iterator[dict[str, Any]]:
@@ -291,9 +299,7 @@ def piece_row(
         SENDS: len(sends),
         KEYED: 0 if sends.key_hash is None else int(np.count_nonzero(sends.key_hash != NO_KEY)),
         MARKED: np.stack([sends.publish_ms[some], sends.due_ms[some]]).astype("<i8").tobytes(),
-        PUBLISH_MS: packed_ascending(sends.publish_ms),
-        DELAY_MS: packed_spans(sends.due_ms - sends.publish_ms),
-        KEY_HASH: b"" if sends.key_hash is None else sends.key_hash.astype("<i4").tobytes(),
+        **packed_sends(sends),
         HEAVY: heavy,
         REPEATED: repeats,
     }
