@@ -34,6 +34,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
+from pyspark import StorageLevel
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - as all of Spark's world calls it
 from pyspark.sql.pandas.types import to_arrow_schema
@@ -248,11 +249,16 @@ class Replay:
 
 def count(cached: CachedSends, asked: Sequence[Asked], *, sends_per_chunk: int = SENDS_PER_CHUNK) -> list[Replay]:
     """Replay several plans in one pass; peaks are exact at the grids' moments."""
-    jobs = [_Job.of(number, one, cached) for number, one in enumerate(asked)]
+    wanted = dict(enumerate(asked))
+    return list(_summed(cached, wanted, [_placed(cached, wanted, sends_per_chunk)]).values())
+
+
+def _placed(cached: CachedSends, asked: Mapping[int, Asked], sends_per_chunk: int) -> DataFrame:
+    """Return rows of `PLACED_SCHEMA`; within each task in the order of due partitions and positions."""
+    jobs = [_Job.of(number, one, cached, group) for group, (number, one) in enumerate(asked.items())]
     direct = [job for job in jobs if keeps_order(job.asked.plan)]
     arranged = [job for job in jobs if not keeps_order(job.asked.plan)]
-    spark = cached.frame.sparkSession
-    most_tasks = int(spark.conf.get("spark.sql.shuffle.partitions") or 200)
+    most_tasks = int(cached.frame.sparkSession.conf.get("spark.sql.shuffle.partitions") or 200)
     frames: list[DataFrame] = []
     if direct:
         frames.append(cached.frame.mapInArrow(_placing_pieces(direct, _Order.of(cached)), PLACED_SCHEMA))
@@ -264,18 +270,17 @@ def count(cached: CachedSends, asked: Sequence[Asked], *, sends_per_chunk: int =
         ordered = chunks.sortWithinPartitions(TOPIC, CHUNK, NUMBER, RANK)
         frames.append(ordered.mapInArrow(_placing_chunks(arranged), PLACED_SCHEMA))
     tasks = min(most_tasks, sum(job.groups for job in jobs))
-    with few_at_once(spark):
-        summed = (
-            reduce(DataFrame.unionAll, frames)
-            .repartitionById(tasks, F.col(GROUP) % tasks)
-            .sortWithinPartitions(NUMBER, TOPIC, INTERVAL, PARTITION, PLACE)
-            .mapInArrow(_summing(jobs), SUMMED_SCHEMA)
-            .toArrow()
-        )
-    found: list[list[Summed]] = [[] for _ in jobs]
+    every = reduce(DataFrame.unionAll, frames).repartitionById(tasks, F.col(GROUP) % tasks)
+    return every.sortWithinPartitions(NUMBER, TOPIC, INTERVAL, PARTITION, PLACE)
+
+
+def _summed(cached: CachedSends, asked: Mapping[int, Asked], placed: Sequence[DataFrame]) -> dict[int, Replay]:
+    found: dict[int, list[Summed]] = {number: [] for number in asked}
+    with few_at_once(cached.frame.sparkSession):
+        summed = reduce(DataFrame.unionAll, placed).mapInArrow(_summing(asked), SUMMED_SCHEMA).toArrow()
     for number, of_task in zip(*(column.to_pylist() for column in summed.columns), strict=True):
         found[number].append(pickle.loads(of_task))  # noqa: S301 - of our tasks
-    return [_replayed(cached, one, own) for one, own in zip(asked, found, strict=True)]
+    return {number: _replayed(cached, one, found[number]) for number, one in asked.items()}
 
 
 def _replayed(cached: CachedSends, asked: Asked, found: Sequence[Summed]) -> Replay:
@@ -306,12 +311,13 @@ class _Job:
 
     number: int  # number of the plan
     asked: Asked  # the plan, with its grid
-    groups: int  # tasks that sum the due partitions
+    group: int  # the first of the tasks that sum the due partitions
+    groups: int  # number of these tasks
 
     @classmethod
-    def of(cls, number: int, asked: Asked, cached: CachedSends) -> _Job:
+    def of(cls, number: int, asked: Asked, cached: CachedSends, group: int) -> _Job:
         topics = len(cached.marks) if asked.topic is None else 1
-        return cls(number=number, asked=asked, groups=min(topics, MAX_GROUPS))
+        return cls(number=number, asked=asked, group=group, groups=min(topics, MAX_GROUPS))
 
     def partition(self, index: Integers, key_hash: Integers | None) -> Integers | None:
         """Return the partition of sends, by key, or without a key in turns, as in the producer, or at random; None:
@@ -351,7 +357,7 @@ class _Job:
                 arrivals[index] = packed_ascending(arrival_ms[own])
                 stays[index] = packed_spans(acknowledged_ms[own] - arrival_ms[own])
         rows, more = len(dues), [0] * (len(dues) - 1)
-        group = self.number + zlib.crc32(topic.encode()) % self.groups
+        group = self.group + zlib.crc32(topic.encode()) % self.groups
         columns = (
             *([value] * rows for value in (self.number, group, topic)),
             *zip(*dues, strict=True),
@@ -499,11 +505,11 @@ def _placing_chunks(jobs: Sequence[_Job]) -> Any:
     return kernel
 
 
-def _summing(jobs: Sequence[_Job]) -> Any:
+def _summing(asked_by_number: Mapping[int, Asked]) -> Any:
     """Join rows of `PLACED_SCHEMA`, in the order of due partitions and places, and sum each plan's partitions."""
 
     def summed(number: int, rows: Iterable[dict[str, Any]]) -> Summed:
-        asked = jobs[number].asked
+        asked = asked_by_number[number]
         tally, hops, hops_max = GapTally(asked.grid, by_topic=asked.by_topic), 0, 0
         redelivered, compared = np.zeros((2, len(asked.moments_ms)), np.int64), NOTHING_COMPARED
         for (topic, _, _), places in groupby(rows, itemgetter(TOPIC, INTERVAL, PARTITION)):
@@ -650,35 +656,50 @@ def count_exactly(
         asked: The plans.
         sends_per_chunk: Approximate number of arrivals that a task sorts.
     """
-    found = count(cached, asked, sends_per_chunk=sends_per_chunk)
-    peaks = [_Peaks(one.gaps, of.limit) for of, one in zip(asked, found, strict=True)]
-    unloaded = list(found)
-    last = {number: (one, found[number].gaps) for number, one in enumerate(asked)}
-    while True:
-        wanted: dict[int, Asked] = {}
-        for number, (one, gaps) in last.items():
-            # A pass unloads at the moments of the pass before it, and the last pass at those of the finest grid.
-            moments_ms = _NONE if one.profile is None else unload_moments(gaps, one.profile)
-            grid = peaks[number].finer()
-            if grid is not None or len(moments_ms):
-                wanted[number] = replace(one, grid=grid or _NO_GRID, moments_ms=moments_ms)
-        if not wanted:
-            break
-        counted = dict(zip(wanted, count(cached, list(wanted.values()), sends_per_chunk=sends_per_chunk), strict=True))
-        last = {number: (one, counted[number].gaps) for number, one in wanted.items() if one.grid is not _NO_GRID}
-        for number, result in counted.items():
-            unloaded[number] = unloaded[number].or_worse(result)
-            if number in last:
-                peaks[number].add(result.gaps)
+    full = {number: one for number, one in enumerate(asked) if one.profile is not None}
+    # The entries of a full count are the same in each pass, and a pass over them costs half as much.
+    entries = _placed(cached, full, sends_per_chunk).persist(StorageLevel.DISK_ONLY) if full else None
+
+    def counted(wanted: Mapping[int, Asked]) -> dict[int, Replay]:
+        quick = {number: one for number, one in wanted.items() if number not in full}
+        frames = [_placed(cached, quick, sends_per_chunk)] if quick else []
+        if entries is not None and len(quick) < len(wanted):
+            frames.append(entries.where(F.col(NUMBER).isin(list(wanted))))
+        return _summed(cached, wanted, frames)
+
+    try:
+        found = counted(dict(enumerate(asked)))
+        peaks = {number: _Peaks(one.gaps, asked[number].limit) for number, one in found.items()}
+        unloaded = dict(found)
+        last = {number: one.gaps for number, one in found.items()}
+        while True:
+            wanted: dict[int, Asked] = {}
+            for number, gaps in last.items():
+                # A pass unloads at the moments of the pass before it, and the last pass at those of the finest grid.
+                one, grid = asked[number], peaks[number].finer()
+                moments_ms = _NONE if one.profile is None else unload_moments(gaps, one.profile)
+                if grid is not None or len(moments_ms):
+                    wanted[number] = replace(one, grid=grid or _NO_GRID, moments_ms=moments_ms)
+            if not wanted:
+                break
+            results = counted(wanted)
+            last = {number: one.gaps for number, one in results.items() if wanted[number].grid is not _NO_GRID}
+            for number, result in results.items():
+                unloaded[number] = unloaded[number].or_worse(result)
+                if number in last:
+                    peaks[number].add(result.gaps)
+    finally:
+        if entries is not None:
+            entries.unpersist()
     return [
         replace(
             one,
-            peak_of_total=own.total,
-            peak_per_partition=own.partition,
-            redelivered=again.redelivered,
-            compared=again.compared,
+            peak_of_total=peaks[number].total,
+            peak_per_partition=peaks[number].partition,
+            redelivered=unloaded[number].redelivered,
+            compared=unloaded[number].compared,
         )
-        for one, own, again in zip(found, peaks, unloaded, strict=True)
+        for number, one in found.items()
     ]
 
 
