@@ -625,6 +625,8 @@ def replay(
 
 LEAST_PER_CHUNK = 1 << 16  # smaller chunks, for a task each, would cost more than they spread
 SENDS_PER_MOMENT = 200
+PLANS_AT_ONCE = 48  # plans of one pass: their counts on the finest grids are 130 MB
+MAX_KEPT = 200_000_000  # entries of full counts that are kept on disk between passes: 3 GB
 """Sends for each moment of a grid: so few ranges begin between two moments that most bounds decide."""
 
 
@@ -656,14 +658,27 @@ def count_exactly(
         asked: The plans.
         sends_per_chunk: Approximate number of arrivals that a task sorts.
     """
+    batches = (asked[low : low + PLANS_AT_ONCE] for low in range(0, len(asked), PLANS_AT_ONCE))
+    return [found for batch in batches for found in _counted_exactly(cached, batch, sends_per_chunk)]
+
+
+def _kept(cached: CachedSends, full: Mapping[int, Asked], sends_per_chunk: int) -> DataFrame | None:
+    """Keep the entries of full counts, which are the same in each pass: a pass over them costs half as much."""
+    topics = [one.topic for one in full.values()]
+    entries = sum(piece.sends for piece in cached.pieces for topic in topics if topic in (None, piece.topic))
+    if not 0 < entries <= MAX_KEPT:
+        return None
+    return _placed(cached, full, sends_per_chunk).persist(StorageLevel.DISK_ONLY)
+
+
+def _counted_exactly(cached: CachedSends, asked: Sequence[Asked], sends_per_chunk: int) -> list[Replay]:
     full = {number: one for number, one in enumerate(asked) if one.profile is not None}
-    # The entries of a full count are the same in each pass, and a pass over them costs half as much.
-    entries = _placed(cached, full, sends_per_chunk).persist(StorageLevel.DISK_ONLY) if full else None
+    entries = _kept(cached, full, sends_per_chunk)
 
     def counted(wanted: Mapping[int, Asked]) -> dict[int, Replay]:
-        quick = {number: one for number, one in wanted.items() if number not in full}
-        frames = [_placed(cached, quick, sends_per_chunk)] if quick else []
-        if entries is not None and len(quick) < len(wanted):
+        fresh = {number: one for number, one in wanted.items() if entries is None or number not in full}
+        frames = [_placed(cached, fresh, sends_per_chunk)] if fresh else []
+        if entries is not None and len(fresh) < len(wanted):
             frames.append(entries.where(F.col(NUMBER).isin(list(wanted))))
         return _summed(cached, wanted, frames)
 
