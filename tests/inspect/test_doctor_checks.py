@@ -48,19 +48,20 @@ from timewheel.inspect.doctor import (
     Finding,
     Seen,
     Severity,
-    Unread,
+    Unseen,
     Verdict,
     inspect_plan,
     inspect_topic,
     verdict_on,
 )
 from timewheel.inspect.doctor.checks.relays import PINNED_MS, offset_ms, producer_off_ms
-from timewheel.inspect.doctor.seen import Head, Newest, Part, SeenTopic, Source
+from timewheel.inspect.doctor.seen import Head, Newest, Part, SeenTopic
 from timewheel.inspect.doctor.settings import BROKER_DEFAULTS, in_force, profile_by
 from timewheel.inspect.doctor.verdict import facts_of, junit_of
 from timewheel.inspect.entries import Run
 from timewheel.inspect.gaps import SubscriptionGaps
 from timewheel.inspect.missing_topics import ENDS, MOVING, UNDER_WAY
+from timewheel.inspect.reader import Source
 from timewheel.provision.provision_steps import TopicState, wanted_policies
 from timewheel.provision.provisioned import Provisioned
 from timewheel.shadow import desired_state
@@ -408,7 +409,7 @@ CASES: list[tuple[str, Change]] = [
     ),
     (
         "not-seen",
-        lambda seen: replace(seen, unread=(Unread(source=Source.TIME, subject="the broker", reason="a proxy"),)),
+        lambda seen: replace(seen, unread=(Unseen(source=Source.TIME, what="the broker", reason="a proxy"),)),
     ),
 ]
 SHADOWED = replace(PLAN, relay="service", intake=True)
@@ -753,7 +754,7 @@ def test_a_producer_is_off_only_where_that_is_certain(
 
 
 def test_what_could_not_be_read_leaves_checks_out() -> None:
-    unread = Unread(source=Source.SETTINGS, subject="the broker", reason="it takes a superuser")
+    unread = Unseen(source=Source.SETTINGS, what="the broker", reason="it takes a superuser")
     verdict = verdict_on(replace(healthy(), settings=None, unread=(unread,)))
     assert [finding.slug for finding in verdict.findings] == ["not-seen"]
     assert (verdict.worst, verdict.is_blind) == (Severity.INFO, False)
@@ -915,7 +916,7 @@ def test_what_was_left_out_is_skipped_and_odd_names_are_written() -> None:
     odd = replace(
         healthy(),
         target="a\x00b",
-        unread=(Unread(source=Source.TIME, subject="the broker", reason="\x1b[31m"),),
+        unread=(Unseen(source=Source.TIME, what="the broker", reason="\x1b[31m"),),
         namespaces={"acme/crm": namespace()},
     )
     suite = ET.fromstring(junit_of(verdict_on(odd)))

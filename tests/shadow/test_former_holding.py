@@ -13,7 +13,7 @@ from timewheel.core.errors import AdminDenied
 from timewheel.core.names import RELAY_SUBSCRIPTION, namespace_of, partition_topic
 from timewheel.core.plan import Ring, Tiered, Wheel
 from timewheel.core.topology import topology
-from timewheel.inspect.doctor.seen import Asking
+from timewheel.inspect.reader import Reader
 from timewheel.shadow.draining import former_backlogs, former_partitions
 
 SCHEME = Tiered(window_ms=HOUR_MS, tiers_ms=(HOUR_MS, 2 * DAY_MS))
@@ -46,7 +46,7 @@ ADMIN: Any = SimpleNamespace(topics=_Topics())
 
 
 def test_what_holds_longest_is_read_first_and_topics_of_the_plan_are_not_among_them() -> None:
-    found = former_partitions(ADMIN, PLAN, Asking())
+    found = former_partitions(Reader(ADMIN), PLAN)
     assert found.keys() == {0, 1}
     ring = [f"ring-1d-4.{slot:03d}-partition-1" for slot in range(4)]
     assert [name.removeprefix(f"{DUE_TOPIC}.tw.") for name in found[1]] == [
@@ -57,14 +57,14 @@ def test_what_holds_longest_is_read_first_and_topics_of_the_plan_are_not_among_t
 
 
 def test_only_those_in_which_something_waits_are_told() -> None:
-    found = former_backlogs(ADMIN, PLAN, Asking())
+    found = former_backlogs(Reader(ADMIN), PLAN)
     assert {topic.name: entries for topic, entries in found.items()} == {f"{DUE_TOPIC}.tw.tier-1d": 3}
 
 
 def test_where_topics_may_not_be_listed_that_is_said_and_the_rest_is_seen() -> None:
     for inspect in (former_partitions, former_backlogs):
-        asking = Asking()
-        assert inspect(ADMIN, PLAN, asking)
-        (unread,) = asking.unread
-        assert unread.subject == f"topics of earlier plans in {DENIED}"
+        reads = Reader(ADMIN)
+        assert inspect(reads, PLAN)
+        (unread,) = reads.unseen
+        assert unread.what == f"topics of earlier plans in {DENIED}"
         assert "may not" in unread.reason

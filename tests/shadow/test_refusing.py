@@ -27,9 +27,10 @@ from timewheel.client.positions import EntryPosition
 from timewheel.core.durations import DAY_MS, HOUR_MS, MINUTE_MS
 from timewheel.core.plan import Plan, Tiered
 from timewheel.core.topology import topology
-from timewheel.inspect.doctor import Severity, Unread
-from timewheel.inspect.doctor.seen import Part, SeenTopic, Source
+from timewheel.inspect.doctor import Severity, Unseen
+from timewheel.inspect.doctor.seen import Part, SeenTopic
 from timewheel.inspect.doctor.settings import profile_by
+from timewheel.inspect.reader import Source
 from timewheel.provision.provision_steps import wanted_policies
 from timewheel.shadow.curing import Excess, with_window
 from timewheel.shadow.machine.cursors import cursors_in
@@ -107,7 +108,7 @@ def settings(**values: str) -> Change:
 
 
 def unread(source: Source) -> Change:
-    return lambda facts: replace(facts, unread=(Unread(source=source, subject="it", reason="denied"),))
+    return lambda facts: replace(facts, unread=(Unseen(source=source, what="it", reason="denied"),))
 
 
 def parts(*args: str) -> Change:

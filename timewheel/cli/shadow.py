@@ -550,7 +550,7 @@ def _notes(found: ShadowOverview) -> Iterator[str]:
         letters = timewheel_command("dead-letters", "list", found.target, *found.asked_by)
         yield entries_wait(found.dead_letters, "dead letters", letters)
     for one in found.unread:
-        yield f"Not seen: {one.subject} ({one.reason})"
+        yield f"Not seen: {one.what} ({one.reason})"
 
 
 @shadow.command()
@@ -667,7 +667,7 @@ def _audit_notes(found: Verification, plan_file: str) -> Iterator[str]:
     for name in found.missing:
         yield f"Missing: {name} ({timewheel_command('topics', 'ensure', plan_file)} creates it)."
     for one in found.unread:
-        yield f"Not seen: {one.subject} ({one.reason}); its entries would count as lost."
+        yield f"Not seen: {one.what} ({one.reason}); its entries would count as lost."
 
 
 @shadow.command()

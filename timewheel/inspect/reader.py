@@ -7,12 +7,11 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import partial
+from enum import StrEnum
 from typing import TypeVar
 
 from timewheel.broker.admin.client import AdminClient
-from timewheel.broker.admin.http import asked
-from timewheel.core.errors import AdminError, AdminMissing
+from timewheel.core.errors import AdminError, AdminMissing, AdminUnreachable
 
 AT_ONCE = 16  # concurrent requests over all brokers; each takes some milliseconds of a broker's web threads
 
@@ -27,18 +26,33 @@ def no_report(_done: int, _total: int) -> None:
     """Report no progress."""
 
 
+class Source(StrEnum):
+    """Source of the data that the doctor's checks judge by."""
+
+    SETTINGS = "the broker's settings"
+    BOOKIES = "the list of bookies"
+    BROKERS = "the brokers' list and health"
+    NAMESPACES = "policies of namespaces"
+    POLICIES = "policies of topics"
+    TOPICS = "topics and their stats"
+    ENTRIES = "stored messages"
+    TIME = "the broker's clock"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unseen:
-    """A target that could not be read.
+    """Data that could not be read.
 
     Args:
-        what: A topic, namespace or tenant.
+        what: A topic, namespace, tenant or the broker.
         reason: The broker's reason.
+        source: Kind of the data.
         is_target: True if the user named it, or the topic that it is a partition of.
     """
 
     what: str
     reason: str
+    source: Source = Source.TOPICS
     is_target: bool = False
 
 
@@ -66,25 +80,51 @@ def used_parts(names: Iterable[str], read: Callable[[str], T]) -> Iterator[tuple
             yield name, read(name)
 
 
+REMOVED = "it was there, and was removed while it was looked at"
+
+
 @dataclass(slots=True)
 class Reader:
     """Reads from a cluster: a subject that cannot be read is recorded, and None. Thread-safe."""
 
     admin: AdminClient  # its role may read the topics' stats and peek at their messages
-    unseen: dict[str, Unseen] = field(default_factory=dict, init=False)
+    _unseen: dict[tuple[str, Source], Unseen] = field(default_factory=dict, init=False)
 
-    def ask(self, subject: str, call: Callable[[], T]) -> T | None:
-        """Return the result of a call; None if its subject does not exist or cannot be read.
+    @property
+    def unseen(self) -> tuple[Unseen, ...]:
+        """Each unread subject of a source once, with the first reason."""
+        return tuple(self._unseen.values())
+
+    def is_unseen(self, subject: str, source: Source = Source.TOPICS) -> bool:
+        return (subject, source) in self._unseen
+
+    def ask(
+        self, subject: str, call: Callable[[], T], source: Source = Source.TOPICS, *, was_there: bool = False
+    ) -> T | None:
+        """Return the result of a call; None if its subject does not exist or cannot be read. The absence of a subject
+        that was there a moment ago is recorded, too.
 
         Raises:
             AdminUnreachable: No broker answers.
         """
-        return asked(call, partial(self.cannot, subject))
+        try:
+            return call()
+        except AdminUnreachable:
+            raise
+        except AdminMissing:
+            if was_there:
+                self.lost(subject, source=source)
+        except AdminError as error:
+            self.lost(subject, error.reason, source)
+        return None
 
     def cannot(self, subject: str, error: AdminError) -> None:
         """Record a subject that cannot be read."""
         self.lost(subject, error.reason)
 
-    def lost(self, subject: str, reason: str, *, is_target: bool = False) -> None:
+    def lost(
+        self, subject: str, reason: str = REMOVED, source: Source = Source.TOPICS, *, is_target: bool = False
+    ) -> None:
         """Record a subject that cannot be read, for another reason than the broker's."""
-        self.unseen[subject] = Unseen(what=subject, reason=reason, is_target=is_target)
+        one = Unseen(what=subject, reason=reason, source=source, is_target=is_target)
+        self._unseen.setdefault((subject, source), one)

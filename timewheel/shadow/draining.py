@@ -19,7 +19,7 @@ from timewheel.core.names import (
 )
 from timewheel.core.plan import Plan
 from timewheel.core.topology import FormerTopic, HoldingTopic, entrances_of, former_topics, topology
-from timewheel.inspect.doctor.seen import Asking, Source
+from timewheel.inspect.reader import Reader
 from timewheel.inspect.status import Amount
 from timewheel.inspect.status.places import summed, timers_held
 from timewheel.provision.former_topics import FormerTopics, held_backlog, look_into
@@ -29,21 +29,21 @@ _FORMER = "topics of earlier plans in "
 GIVE_UP_MS = 3 * MINUTE_MS  # a partition that moves to another broker, or whose relay died, continues within a minute
 
 
-def former_backlogs(admin: AdminClient, plan: Plan, asking: Asking) -> dict[HoldingTopic, int]:
+def former_backlogs(reads: Reader, plan: Plan) -> dict[HoldingTopic, int]:
     """Count the waiting entries in holding topics of earlier plans, without empty topics: timers moved before a plan
-    changed wait there until a relay has drained them. Calls that are refused are recorded in `asking`.
+    changed wait there until a relay has drained them. Calls that are refused are recorded in `reads`.
     """
     found: dict[HoldingTopic, int] = {}
     for namespace in Names(plan).namespaces:
-        look = partial(look_into, admin, plan, _listed(admin, namespace, asking))
-        topics: tuple[FormerTopic, ...] | None = asking.ask(Source.TOPICS, _FORMER + namespace, look)
+        look = partial(look_into, reads.admin, plan, _listed(reads, namespace))
+        topics: tuple[FormerTopic, ...] | None = reads.ask(_FORMER + namespace, look)
         found |= {topic.holding: topic.backlog for topic in topics or () if topic.holding is not None and topic.backlog}
     return found
 
 
-def former_partitions(admin: AdminClient, plan: Plan, asking: Asking) -> dict[int, list[str]]:
+def former_partitions(reads: Reader, plan: Plan) -> dict[int, list[str]]:
     """List the existing partitions of these topics, by number, in the order of the route: the longest hold first."""
-    names = [name for namespace in Names(plan).namespaces for name in _listed(admin, namespace, asking)]
+    names = [name for namespace in Names(plan).namespaces for name in _listed(reads, namespace)]
     # The longest time that a timer is held there.
     span_ms = {
         topic.name: max(topic.holding.step.stay_ms, topic.holding.step.slot_ms * topic.holding.step.slots)
@@ -58,8 +58,8 @@ def former_partitions(admin: AdminClient, plan: Plan, asking: Asking) -> dict[in
     return found
 
 
-def _listed(admin: AdminClient, namespace: str, asking: Asking) -> tuple[str, ...]:
-    return asking.ask(Source.TOPICS, _FORMER + namespace, partial(admin.topics.list, namespace)) or ()
+def _listed(reads: Reader, namespace: str) -> tuple[str, ...]:
+    return reads.ask(_FORMER + namespace, partial(reads.admin.topics.list, namespace)) or ()
 
 
 def waiting(admin: AdminClient, plan: Plan) -> int:
@@ -153,7 +153,8 @@ class Stalls:
         """Yield the partitions with waiting entries, each with the last entry before them."""
         topics = (*entrances_of(self._plan), *topology(self._plan, 0).holding)
         parts = [partition_topic(topic.name, number) for topic in topics for number in range(self._plan.own_partitions)]
-        parts += [part for some in former_partitions(self._admin, self._plan, Asking()).values() for part in some]
+        former = former_partitions(Reader(self._admin), self._plan)
+        parts += [part for some in former.values() for part in some]
         for part in parts:
             try:
                 stats = self._admin.topics.internal_stats(part)

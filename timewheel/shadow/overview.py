@@ -6,7 +6,7 @@ Nothing is consumed or changed; it takes some dozen requests for each partition.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from enum import Enum, unique
 from functools import partial
@@ -32,10 +32,9 @@ from timewheel.core.names import (
 from timewheel.core.plan import Plan
 from timewheel.core.plurals import counted
 from timewheel.core.topology import HoldingTopic, topology
-from timewheel.inspect.doctor import Unread
-from timewheel.inspect.doctor.seen import Asking, Source
 from timewheel.inspect.missing_topics import mover_in
 from timewheel.inspect.profile import limit_of
+from timewheel.inspect.reader import Reader, Source, Unseen
 from timewheel.inspect.status import Amount
 from timewheel.inspect.status.places import of_pieces, summed, timers_held
 from timewheel.shadow.curing import Excess
@@ -145,7 +144,7 @@ class ShadowOverview:
     holding: Mapping[str, int]  # waiting entries by holding topic
     dead_letters: int | None  # number of entries, each of one or many letters; None: unknown
     writes: float | None  # mean writes for each moved timer; None: no timer was moved lately
-    unread: tuple[Unread, ...]
+    unread: tuple[Unseen, ...]
     # waiting entries in holding topics of earlier plans, by topic: relays of this plan drain them
     former: Mapping[str, int] = field(default_factory=dict)
     excess: Excess | None = None  # gaps beyond the limit that it leaves however long it runs; None: none
@@ -259,13 +258,8 @@ def overview_facts(found: ShadowOverview) -> dict[str, Any]:
         },
         "dead_letters": found.dead_letters,
         "writes_per_moved": None if found.writes is None else round(found.writes, 2),
-        "unseen": unseen_facts(found.unread),
+        "unseen": [asdict(one) for one in found.unread],
     }
-
-
-def unseen_facts(unread: Iterable[Unread]) -> list[dict[str, str]]:
-    """Return data that could not be read as plain values, for JSON."""
-    return [{"what": one.subject, "source": one.source.value, "reason": one.reason} for one in unread]
 
 
 def _part(part: PartitionOverview) -> dict[str, Any]:
@@ -335,7 +329,7 @@ def overview_of(
         if (part := look.part(number, native, found, tail)) is not None:
             parts.append(part)
     gap_limit = limit_of(admin).profile.gap_limit_ranges
-    holding, former = look.holding(), former_backlogs(admin, plan, look.asking)
+    holding, former = look.holding(), former_backlogs(look.reads, plan)
     held = sorted((*holding.items(), *former.items()), key=lambda one: -one[1])
     # Like a dry run, which reads so many entries: only if gaps are beyond the limit.
     is_over = moves(desired.state) and any(one.gaps > gap_limit for part in parts for one in part.subscriptions)
@@ -350,7 +344,7 @@ def overview_of(
         former={topic.name: entries for topic, entries in former.items()},
         timers=timers_held(admin, plan, (topic for topic, _ in held)),
         dead_letters=None if dead is None else dead.backlog,
-        writes=writes_of(plan, look.at_ms, remaining_ms) if remaining_ms else None, unread=look.asking.unread,
+        writes=writes_of(plan, look.at_ms, remaining_ms) if remaining_ms else None, unread=look.reads.unseen,
     )  # fmt: skip
 
 
@@ -364,18 +358,16 @@ class _Look:
     arrived_ms: int | None
 
     def __post_init__(self) -> None:
-        self.names, self.move_decider, self.asking = Names(self.plan), MoveDecider(self.plan), Asking()
+        self.names, self.move_decider, self.reads = Names(self.plan), MoveDecider(self.plan), Reader(self.admin)
         self.desired, self.at_ms = desired_in(self.properties), self.admin.clock.now_ms()
         if not moves(self.desired.state):
             self.arrived_ms = None
 
     def stats(self, part: str) -> TopicStats | None:
-        return self.asking.ask(
-            Source.TOPICS, part, partial(self.admin.topics.stats, part, clients=True), was_there=True
-        )
+        return self.reads.ask(part, partial(self.admin.topics.stats, part, clients=True), was_there=True)
 
     def _internal(self, part: str) -> InternalStats | None:
-        return self.asking.ask(Source.TOPICS, part, partial(self.admin.topics.internal_stats, part), was_there=True)
+        return self.reads.ask(part, partial(self.admin.topics.internal_stats, part), was_there=True)
 
     def part(self, number: int, native: str, stats: TopicStats | None, tail: _Tail) -> PartitionOverview | None:
         journal_part = partition_topic(self.names.journal, number)
@@ -405,11 +397,11 @@ class _Look:
     def _queue(self, part: str, stats: InternalStats, subscription: str) -> Queue:
         cursor = stats.cursors.get(subscription)
         if cursor is None:
-            self.asking.lost(Source.TOPICS, part, f"it has no subscription {subscription}")
+            self.reads.lost(part, f"it has no subscription {subscription}")
             return Queue(entries=0, oldest_ms=None)
         oldest_ms = None
         for first in stretches_of(stats.ledgers, cursor.mark_delete, 1, 1):
-            entry = self.asking.ask(Source.ENTRIES, part, partial(self.admin.topics.entry, part, first.upto))
+            entry = self.reads.ask(part, partial(self.admin.topics.entry, part, first.upto), Source.ENTRIES)
             oldest_ms = None if entry is None else max(self.at_ms - entry.publish_at_ms, 0)
         return Queue(entries=pending_entries(cursor, stats.ledgers), oldest_ms=oldest_ms)
 
@@ -478,8 +470,7 @@ class _Look:
         """Count the waiting entries by topic, without empty topics."""
         found: dict[HoldingTopic, int] = {}
         for topic in topology(self.plan, self.at_ms).holding:
-            stats = self.asking.ask(
-                Source.TOPICS,
+            stats = self.reads.ask(
                 topic.name,
                 partial(self.admin.topics.partitioned_stats, topic.name, per_partition=False),
                 was_there=True,

@@ -26,11 +26,12 @@ from timewheel.core.names import parts_of
 from timewheel.core.plan import OWN_INFIX, Plan
 from timewheel.core.steps import longest_due_stay_ms
 from timewheel.core.topology import topology
-from timewheel.inspect.doctor import Finding, Kind, Seen, Severity, Unread, inspect_topic, verdict_on
+from timewheel.inspect.doctor import Finding, Kind, Seen, Severity, Unseen, inspect_topic, verdict_on
 from timewheel.inspect.doctor.checks.cursors import DELAYS_OFF, STARVED, STARVES_OTHERS
 from timewheel.inspect.doctor.checks.storage import QUOTA_BLOCKS, QUOTA_DROPS, SUBSCRIPTIONS_EXPIRE
-from timewheel.inspect.doctor.seen import OPTIONAL, Asking, SeenTopic, Source, error_kind, note_kind, warning_kind
+from timewheel.inspect.doctor.seen import OPTIONAL, SeenTopic, error_kind, note_kind, warning_kind
 from timewheel.inspect.doctor.settings import broker_command, in_force, number
+from timewheel.inspect.reader import Reader, Source
 from timewheel.provision.foreign_settings import set_delayed_delivery
 from timewheel.provision.provision_steps import policy_steps
 from timewheel.shadow.curing import Excess
@@ -49,7 +50,7 @@ class Facts:
     compaction_bytes: int | None = None  # the threshold in force; None: unknown, or not set anywhere
     # clusters by the topic's own policy; None: it has none, or it may not be read
     replicated_to: tuple[str, ...] | None = None
-    unread: tuple[Unread, ...] = ()  # facts that could not be read, by the doctor or here
+    unread: tuple[Unseen, ...] = ()  # facts that could not be read, by the doctor or here
 
     @property
     def topic(self) -> SeenTopic:
@@ -78,21 +79,21 @@ def facts_about(admin: AdminClient, plan: Plan, *, target: str) -> Facts:
         AdminUnreachable: No broker answers.
     """
     seen = inspect_topic(admin, plan.due_topic)
-    asking = Asking()
+    reads = Reader(admin)
     topic = seen.topics[0]
     parts = {
         name: found
         for name in parts_of(topic.name, topic.state.partitions or 0)
-        if (found := asking.ask(Source.TOPICS, name, partial(admin.topics.internal_stats, name))) is not None
+        if (found := reads.ask(name, partial(admin.topics.internal_stats, name))) is not None
     }
     compaction = replicated = None
     if seen.has_topic_policies:
         policies = admin.topic_policies
-        compaction = asking.ask(
-            Source.POLICIES, topic.name, lambda: policies.get(topic.name, COMPACTION_BYTES, applied=True)
+        compaction = reads.ask(
+            topic.name, lambda: policies.get(topic.name, COMPACTION_BYTES, applied=True), Source.POLICIES
         )
-        replicated = asking.ask(Source.POLICIES, topic.name, lambda: policies.get(topic.name, REPLICATION_CLUSTERS))
-    unread = {(one.source, one.subject): one for one in (*seen.unread, *asking.unread)}
+        replicated = reads.ask(topic.name, lambda: policies.get(topic.name, REPLICATION_CLUSTERS), Source.POLICIES)
+    unread = {(one.source, one.what): one for one in (*seen.unread, *reads.unseen)}
     return Facts(
         plan=plan,
         seen=replace(seen, target=target),
@@ -403,6 +404,6 @@ def _of_policies(facts: Facts) -> Iterator[Finding]:
             yield DEDUPLICATES.at(topic.name, read=read, cure=DEDUPLICATES.do)
 
 
-def _of_unread(one: Unread) -> Finding:
+def _of_unread(one: Unseen) -> Finding:
     kind = UNSEEN_OF_BROKER if one.source in OPTIONAL else UNSEEN
-    return kind.at(one.subject, read=f"{one.source.value}: {one.reason}", cure=f"it takes {right_to(one.source)}")
+    return kind.at(one.what, read=f"{one.source}: {one.reason}", cure=f"it takes {right_to(one.source)}")

@@ -31,16 +31,14 @@ from timewheel.core.names import (
 )
 from timewheel.core.plan import Plan
 from timewheel.core.topology import topology
-from timewheel.inspect.doctor import Unread
-from timewheel.inspect.doctor.seen import Asking, Source
-from timewheel.inspect.reader import ProgressCallback, no_report
+from timewheel.inspect.reader import ProgressCallback, Reader, Unseen, no_report
 from timewheel.shadow.desired_state import DesiredState, State, caught_up_in, desired_in
 from timewheel.shadow.draining import former_partitions
 from timewheel.shadow.machine.audit import BYTES_PER_COPY, Audit, Place, Trouble, Wrong
 from timewheel.shadow.machine.cursors import Acked, AckedByAll, acked_in, stretches_of
 from timewheel.shadow.machine.move_decider import MoveDecider
 from timewheel.shadow.machine.survey_counters import ARRIVED_MS, Pending
-from timewheel.shadow.overview import STUCK_MS, unseen_facts
+from timewheel.shadow.overview import STUCK_MS
 from timewheel.shadow.stored_entries import StoredTimer, entries_in, key_of, original_of, timers_in
 
 SHOWN = 20  # troubles of each kind and partition that are listed individually
@@ -88,7 +86,7 @@ class Verification:
     missing: tuple[str, ...] = ()  # topics of the plan that do not exist
     # partitions that had the same head at every snapshot, though it should have moved on long ago
     stuck: tuple[Stuck, ...] = ()
-    unread: tuple[Unread, ...] = ()  # topics that could not be read: timers that wait there count as lost
+    unread: tuple[Unseen, ...] = ()  # topics that could not be read: timers that wait there count as lost
 
     @property
     def is_balanced(self) -> bool:
@@ -112,7 +110,7 @@ def verification_facts(found: Verification) -> dict[str, Any]:
         "looks": found.looks,
         "missing": list(found.missing),
         "stuck": [{"topic": one.topic, "head": one.head.text, "late_ms": one.late_ms} for one in found.stuck],
-        "unseen": unseen_facts(found.unread),
+        "unseen": [asdict(one) for one in found.unread],
         **{wrong.value: count for wrong, count in found.wrong.items()},
         "partitions": [
             {
@@ -194,10 +192,10 @@ class _Look:
     total: int = 0
 
     def __post_init__(self) -> None:
-        self.names, self.move_decider, self.asking = Names(self.plan), MoveDecider(self.plan), Asking()
+        self.names, self.move_decider, self.reads = Names(self.plan), MoveDecider(self.plan), Reader(self.admin)
         self.letters = partition_topic(self.names.dead_letter, 0)
         self.at_ms = self.admin.clock.now_ms()
-        self.former = former_partitions(self.admin, self.plan, self.asking)
+        self.former = former_partitions(self.reads, self.plan)
 
     def run(self) -> Verification:
         properties = self.admin.topics.properties(self.names.journal)
@@ -208,7 +206,7 @@ class _Look:
         )
         return Verification(
             plan=self.plan, at_ms=self.at_ms, desired=desired, looks=1, parts=parts,
-            missing=tuple(dict.fromkeys(self.missing)), stuck=tuple(self.stuck.values()), unread=self.asking.unread,
+            missing=tuple(dict.fromkeys(self.missing)), stuck=tuple(self.stuck.values()), unread=self.reads.unseen,
         )  # fmt: skip
 
     def _part(self, number: int, desired: DesiredState, is_caught_up: bool) -> PartitionAudit:
@@ -291,7 +289,7 @@ class _Look:
 
     def _see_intake(self, number: int) -> None:
         part = partition_topic(self.names.intake, number)
-        stats = self.asking.ask(Source.TOPICS, part, partial(self.admin.topics.internal_stats, part))
+        stats = self.reads.ask(part, partial(self.admin.topics.internal_stats, part))
         cursor = None if stats is None else stats.cursors.get(RELAY_SUBSCRIPTION)
         if stats is None or cursor is None:
             self.missing.append(part)
@@ -310,7 +308,7 @@ class _Look:
         """Yield the timers in holding topics; first of earlier plans, whose relays send on into the current plan's."""
         for part in self.former.get(number, ()):
             # A missing partition was drained since it was listed.
-            stats = self.asking.ask(Source.TOPICS, part, partial(self.admin.topics.internal_stats, part))
+            stats = self.reads.ask(part, partial(self.admin.topics.internal_stats, part))
             if stats is not None:
                 yield from self._waiting(part, stats.cursors.get(RELAY_SUBSCRIPTION))
         for topic in topology(self.plan, 0).holding:

@@ -4,8 +4,9 @@ The reader reads the state, the checks judge it; only `fix` changes anything.
 """
 
 from timewheel.inspect.doctor.reading import inspect_plan, inspect_topic
-from timewheel.inspect.doctor.seen import Finding, Kind, Seen, Severity, Unread
+from timewheel.inspect.doctor.seen import Finding, Kind, Seen, Severity
 from timewheel.inspect.doctor.verdict import KINDS, Verdict, fix, verdict_on
+from timewheel.inspect.reader import Unseen
 
 __all__ = [
     "KINDS",
@@ -13,7 +14,7 @@ __all__ = [
     "Kind",
     "Seen",
     "Severity",
-    "Unread",
+    "Unseen",
     "Verdict",
     "fix",
     "inspect_plan",

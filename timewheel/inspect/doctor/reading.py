@@ -37,7 +37,7 @@ from timewheel.core.names import JOURNAL_SUBSCRIPTION, RELAY_SUBSCRIPTION, Names
 from timewheel.core.plan import Plan
 from timewheel.core.steps import INTAKE_STEP, JOURNAL_STEP, Step
 from timewheel.core.topology import FormerTopic, TopicSpec, Topology, topology
-from timewheel.inspect.doctor.seen import Asking, Head, Newest, Part, Seen, SeenTopic, Source, Unread
+from timewheel.inspect.doctor.seen import Head, Newest, Part, Seen, SeenTopic
 from timewheel.inspect.doctor.settings import profile_by
 from timewheel.inspect.entries import Place, open_entries
 from timewheel.inspect.errors import NoSuchTarget
@@ -45,7 +45,7 @@ from timewheel.inspect.gaps import GapSnapshot, inspect_gaps
 from timewheel.inspect.gaps.snapshot import with_shadows
 from timewheel.inspect.missing_topics import no_such_topic
 from timewheel.inspect.plan_sample import StoredTimer, first_timers, leaves_ms, timers_of
-from timewheel.inspect.reader import each
+from timewheel.inspect.reader import Reader, Source, Unseen, each
 from timewheel.provision.former_topics import look_into
 from timewheel.provision.provision_steps import TopicState, existing_of
 from timewheel.provision.provisioned import Provisioned, provisioned, with_noted_namespaces
@@ -72,9 +72,9 @@ SWITCHED_OFF = 405  # Method Not Allowed: the broker's answer if topic policies 
 class TopicReader:
     """Reads topics, several concurrently; the values that they inherit are read if the settings are unknown."""
 
-    def __init__(self, admin: AdminClient, asking: Asking, *, has_settings: bool) -> None:
+    def __init__(self, admin: AdminClient, reads: Reader, *, has_settings: bool) -> None:
         self._admin = admin
-        self._asking = asking
+        self._reads = reads
         self._has_settings = has_settings
         self.has_topic_policies = True
         self._last: dict[str, tuple[int, EntryPosition]] = {}
@@ -88,7 +88,7 @@ class TopicReader:
         properties: Mapping[str, str] = {}
         if topic.spec is not None and topic.spec.role in {"journal", "due"}:
             # Set by a shadow (journal) or by provisioning (due topics); empty before Pulsar 2.11.
-            read = self._asking.ask(Source.TOPICS, topic.name, lambda: self._admin.topics.properties(topic.name))
+            read = self._reads.ask(topic.name, lambda: self._admin.topics.properties(topic.name))
             properties = read or {}
         own = {policy: self._policy(topic.name, policy) for policy in (*READ, MAX_MESSAGE_BYTES)}
         inherited: list[Policy[Any]] = [] if self._has_settings else [*READ]
@@ -117,7 +117,7 @@ class TopicReader:
                 self.has_topic_policies = False
                 return None
 
-        return self._asking.ask(Source.POLICIES, topic, get) if self.has_topic_policies else None
+        return self._reads.ask(topic, get, Source.POLICIES) if self.has_topic_policies else None
 
     @staticmethod
     def _subscriptions(topic: SeenTopic, parts: list[Part]) -> dict[int, frozenset[str]]:
@@ -132,9 +132,7 @@ class TopicReader:
     def _part(self, topic: SeenTopic, name: str) -> Part | None:
         # Partitions of a plan were listed; of another topic, some partitions may never have been used.
         listed = topic.spec is not None
-        stats = self._asking.ask(
-            Source.TOPICS, name, lambda: self._admin.topics.stats(name, clients=True), was_there=listed
-        )
+        stats = self._reads.ask(name, lambda: self._admin.topics.stats(name, clients=True), was_there=listed)
         if stats is None:
             return None
         part = Part(name=name, stats=stats)
@@ -161,7 +159,7 @@ class TopicReader:
 
     def _internal(self, name: str) -> InternalStats | None:
         """Return the internal stats of a partition whose stats were read."""
-        return self._asking.ask(Source.TOPICS, name, lambda: self._admin.topics.internal_stats(name), was_there=True)
+        return self._reads.ask(name, lambda: self._admin.topics.internal_stats(name), was_there=True)
 
     def _journal_since_ms(self, name: str, internal: InternalStats) -> int | None:
         place = next(_waiting(name, internal, JOURNAL_SUBSCRIPTION), None)
@@ -227,7 +225,7 @@ class TopicReader:
     def _still_unread(self, part: Part) -> Mapping[str, EntryPosition]:
         if not part.unread:
             return {}
-        stats = self._asking.ask(Source.TOPICS, part.name, lambda: self._admin.topics.stats(part.name, clients=True))
+        stats = self._reads.ask(part.name, lambda: self._admin.topics.stats(part.name, clients=True))
         internal = self._internal(part.name)
         if stats is None or internal is None:
             return {}
@@ -248,13 +246,13 @@ class TopicReader:
         )
 
     def _last_entry(self, name: str, *, after: EntryPosition | None = None) -> StoredEntry | None:
-        position = self._asking.ask(Source.ENTRIES, name, lambda: self._admin.topics.last_position(name))
+        position = self._reads.ask(name, lambda: self._admin.topics.last_position(name), Source.ENTRIES)
         if position is None or position.entry < 0 or (after is not None and position <= after):
             return None
         return self._entry(name, position)
 
     def _entry(self, name: str, position: EntryPosition) -> StoredEntry | None:
-        return self._asking.ask(Source.ENTRIES, name, lambda: self._admin.topics.entry(name, position))
+        return self._reads.ask(name, lambda: self._admin.topics.entry(name, position), Source.ENTRIES)
 
 
 _ENTRANCES = {"intake": INTAKE_STEP, "journal": JOURNAL_STEP}
@@ -320,19 +318,19 @@ class _Look:
     def __init__(self, admin: AdminClient, target: str) -> None:
         self._admin = admin
         self._target = target
-        self._asking = Asking()
+        self._reads = Reader(admin)
         self._at_ms = admin.clock.now_ms()
         self._settings: Mapping[str, str] | None = admin.brokers.runtime_configuration()
-        self._version = self._asking.ask(Source.SETTINGS, BROKER, admin.brokers.version) or ""
+        self._version = self._reads.ask(BROKER, admin.brokers.version, Source.SETTINGS) or ""
         self._namespaces: dict[str, NamespacePolicies | None] = {}
 
     def at_plan(self, plan: Plan) -> Seen:
-        noted = self._asking.ask(Source.TOPICS, plan.due_topic, lambda: provisioned(self._admin, plan.due_topic))
+        noted = self._reads.ask(plan.due_topic, lambda: provisioned(self._admin, plan.due_topic))
         whole = with_noted_namespaces(plan, noted)
         now = topology(plan, self._at_ms)
         stored = self._listed({*Names(whole).namespaces, *(namespace_of(spec.name) for spec in now.topics)})
         every = [name for listed in stored.values() for name in listed]
-        former = self._asking.ask(Source.TOPICS, whole.due_topic, lambda: look_into(self._admin, whole, every)) or ()
+        former = self._reads.ask(whole.due_topic, lambda: look_into(self._admin, whole, every)) or ()
         all_of_it = topology(plan, self._at_ms, drains=any(topic.holding is not None for topic in former))
         found = [
             self._of_plan(spec, all_of_it, stored.get(namespace_of(spec.name), frozenset()))
@@ -358,10 +356,10 @@ class _Look:
     def _seen(
         self, topics: Sequence[SeenTopic], plan: Plan | None = None, former: tuple[FormerTopic, ...] = ()
     ) -> Seen:
-        reader = TopicReader(self._admin, self._asking, has_settings=self._settings is not None)
+        reader = TopicReader(self._admin, self._reads, has_settings=self._settings is not None)
         looks = each(lambda topic: reader.read(topic, self._namespaces.get(topic.namespace)), topics, CALLS_AT_ONCE)
         seen = [read for _, read in looks]
-        if plan is None and not any(topic.parts for topic in seen) and not self._asking.unread:
+        if plan is None and not any(topic.parts for topic in seen) and not self._reads.unseen:
             raise NoSuchTarget(self._target, no_such_topic(self._admin, topics[0].name))
         profile = profile_by(self._settings, self._version)
         inspect = self._gaps(seen, profile)
@@ -370,10 +368,10 @@ class _Look:
         ailment = self._failed_write(seen)
         if self._settings is not None:
             if not ailment:
-                ailment = self._asking.ask(Source.BROKERS, BROKER, self._admin.brokers.ailment) or ""
-            brokers = self._asking.ask(Source.BROKERS, BROKER, self._admin.brokers.active)
-            bookies = self._asking.ask(Source.BOOKIES, BROKER, self._admin.bookies)
-            dynamic = self._asking.ask(Source.SETTINGS, BROKER, self._admin.brokers.dynamic_settings) or dynamic
+                ailment = self._reads.ask(BROKER, self._admin.brokers.ailment, Source.BROKERS) or ""
+            brokers = self._reads.ask(BROKER, self._admin.brokers.active, Source.BROKERS)
+            bookies = self._reads.ask(BROKER, self._admin.bookies, Source.BOOKIES)
+            dynamic = self._reads.ask(BROKER, self._admin.brokers.dynamic_settings, Source.SETTINGS) or dynamic
         return Seen(
             target=self._target,
             plan=plan,
@@ -384,14 +382,14 @@ class _Look:
             bookies=None if bookies is None else len(bookies),
             brokers=None if brokers is None else len(brokers),
             ailment=ailment,
-            time=self._asking.ask(Source.TIME, BROKER, self._admin.brokers.time),
+            time=self._reads.ask(BROKER, self._admin.brokers.time, Source.TIME),
             namespaces=self._namespaces,
             topics=tuple(seen),
             former=former,
             gaps=inspect.subscriptions,
             shadowed=inspect.shadowed,
             has_topic_policies=reader.has_topic_policies,
-            unread=(*self._asking.unread, *self._denied_settings()),
+            unread=(*self._reads.unseen, *self._denied_settings()),
         )
 
     def _failed_write(self, topics: Iterable[SeenTopic]) -> str:
@@ -402,12 +400,12 @@ class _Look:
         ago_ms = max(self._admin.clock.now_ms() - failed_ms, 0)
         return f"no new ledger for {name} {format_duration(ago_ms // 1000 * 1000)} ago" if ago_ms < LATELY_MS else ""
 
-    def _denied_settings(self) -> tuple[Unread, ...]:
+    def _denied_settings(self) -> tuple[Unseen, ...]:
         if self._settings is not None:
             return ()
         reason = "this role may not read them; it takes a superuser"
         sources = (Source.SETTINGS, Source.BOOKIES, Source.BROKERS)
-        return tuple(Unread(source=source, subject=BROKER, reason=reason) for source in sources)
+        return tuple(Unseen(source=source, what=BROKER, reason=reason) for source in sources)
 
     def _listed(self, namespaces: Iterable[str]) -> dict[str, frozenset[str]]:
         """List all topics of each namespace, each partition under its own name."""
@@ -415,7 +413,7 @@ class _Look:
         listed = {}
         for name, policies in self._namespaces.items():
             if policies is not None:
-                found = self._asking.ask(Source.TOPICS, name, partial(self._admin.topics.list, name))
+                found = self._reads.ask(name, partial(self._admin.topics.list, name))
                 listed[name] = found
         # If topics may not be listed, no topic counts as missing.
         self._namespaces = {
@@ -431,13 +429,13 @@ class _Look:
             except AdminMissing:
                 self._namespaces[name] = None
             except AdminDenied as error:
-                self._asking.lost(Source.NAMESPACES, name, error.reason)
+                self._reads.lost(name, error.reason, Source.NAMESPACES)
 
     def _of_plan(self, spec: TopicSpec, whole: Topology, stored: frozenset[str]) -> SeenTopic:
         holding = next((topic for topic in whole.holding if topic.name == spec.name), None)
         partitions = None
         if stored:
-            partitions = self._asking.ask(Source.TOPICS, spec.name, lambda: self._admin.topics.partitions(spec.name))
+            partitions = self._reads.ask(spec.name, lambda: self._admin.topics.partitions(spec.name))
         stray = tuple(sorted(name for name in stored if partition_of(name)[0] == spec.name != name))
         return SeenTopic(
             name=spec.name,
@@ -463,7 +461,7 @@ class _Look:
         ]
         inspect = inspect_gaps(self._admin, names, profile, at_once=CALLS_AT_ONCE)
         for name in inspect.gone:
-            self._asking.lost(Source.TOPICS, name)
+            self._reads.lost(name)
         for one in inspect.unseen:
-            self._asking.lost(Source.TOPICS, one.what, one.reason)
+            self._reads.lost(one.what, one.reason)
         return with_shadows(self._admin, inspect)

@@ -4,57 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from enum import Enum, IntEnum
+from enum import IntEnum
 from functools import partial
-from threading import Lock
-from typing import Any, TypeVar
+from typing import Any
 
 from timewheel.broker.admin.client import BrokerTime, NamespacePolicies
 from timewheel.broker.admin.policies import Policy
 from timewheel.broker.admin.stats import SubscriptionStats, TopicStats
 from timewheel.client.positions import EntryPosition
 from timewheel.core.broker_profile import BrokerProfile
-from timewheel.core.errors import AdminError, AdminMissing, AdminUnreachable
 from timewheel.core.escapes import timewheel_command
 from timewheel.core.names import STATE_PROPERTY, parts_of
 from timewheel.core.plan import Plan
 from timewheel.core.steps import Step
 from timewheel.core.topology import FormerTopic, TopicSpec
 from timewheel.inspect.gaps import SubscriptionGaps
+from timewheel.inspect.reader import Source, Unseen
 from timewheel.provision.provision_steps import Step as ProvisionStep
 from timewheel.provision.provision_steps import TopicState
 
-
-class Source(Enum):
-    """Source of the data that checks judge by."""
-
-    SETTINGS = "the broker's settings"
-    BOOKIES = "the list of bookies"
-    BROKERS = "the brokers' list and health"
-    NAMESPACES = "policies of namespaces"
-    POLICIES = "policies of topics"
-    TOPICS = "topics and their stats"
-    ENTRIES = "stored messages"
-    TIME = "the broker's clock"
-
-
 OPTIONAL = frozenset({Source.SETTINGS, Source.BOOKIES, Source.BROKERS, Source.ENTRIES, Source.TIME})
 """Sources that some roles may not read; the most important facts come from topics and namespaces."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Unread:
-    """Data that could not be read.
-
-    Args:
-        source: Kind of the data.
-        subject: A topic, a namespace or the broker.
-        reason: The broker's reason.
-    """
-
-    source: Source
-    subject: str
-    reason: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -198,7 +168,7 @@ class Seen:
     gaps: tuple[SubscriptionGaps, ...] = ()
     shadowed: Mapping[str, str] = field(default_factory=dict)
     has_topic_policies: bool = True
-    unread: tuple[Unread, ...] = ()
+    unread: tuple[Unseen, ...] = ()
 
     @property
     def is_blind(self) -> bool:
@@ -217,47 +187,6 @@ class Seen:
     def provisions(self) -> str:
         """The command that creates topics, subscriptions and policies."""
         return timewheel_command("topics", "ensure", self.target)
-
-
-REMOVED = "it was there, and was removed while it was looked at"
-
-T = TypeVar("T")
-
-
-class Asking:
-    """Calls the broker and records refusals. Thread-safe."""
-
-    def __init__(self) -> None:
-        self._unread: dict[tuple[Source, str], Unread] = {}
-        self._lock = Lock()
-
-    @property
-    def unread(self) -> tuple[Unread, ...]:
-        """Each unread subject once, with the first reason."""
-        return tuple(self._unread.values())
-
-    def ask(self, source: Source, subject: str, call: Callable[[], T], *, was_there: bool = False) -> T | None:
-        """Return the result of the call; None if it was refused, or if its subject does not exist. The absence of a
-        subject that was there a moment ago is recorded, too.
-
-        Raises:
-            AdminUnreachable: No broker answers.
-        """
-        try:
-            return call()
-        except AdminUnreachable:
-            raise
-        except AdminMissing:
-            if was_there:
-                self.lost(source, subject)
-        except AdminError as error:
-            self.lost(source, subject, error.reason)
-        return None
-
-    def lost(self, source: Source, subject: str, reason: str = REMOVED) -> None:
-        """Record a subject that cannot be seen: by default because it was removed."""
-        with self._lock:
-            self._unread.setdefault((source, subject), Unread(source=source, subject=subject, reason=reason))
 
 
 class Severity(IntEnum):

@@ -119,7 +119,7 @@ def inspect_gaps(
         gap_statuses += statuses
         for name in sorted(hidden):
             reader.lost(f"{topic}, subscription {name}", NO_CURSOR, is_target=True)
-        if found is None and topic not in reader.unseen:
+        if found is None and not reader.is_unseen(topic):
             gone.append(topic)  # deleted meanwhile, or a partition that was never used
         elif found == ([], set()):
             bare.append(topic)
@@ -130,7 +130,7 @@ def inspect_gaps(
         topics=len({gap_status.topic for gap_status in gap_statuses}) + len(bare),
         bare=tuple(sorted(bare)),
         gone=tuple(sorted(gone)),
-        unseen=tuple(sorted((*unseen, *reader.unseen.values()), key=lambda one: one.what)),
+        unseen=tuple(sorted((*unseen, *reader.unseen), key=lambda one: one.what)),
         missing=tuple(missing),
     )
 

@@ -606,7 +606,7 @@ class _Look(Reader):
             horizon=self._horizon,
             places=tuple(self._place(part, drawn) for part, drawn in inspected),
             missing=(
-                *(name for name, count in counts.items() if count is None and name not in self.unseen),
+                *(name for name, count in counts.items() if count is None and not self.is_unseen(name)),
                 *sorted(self._absent, key=partition_of),
             ),
             dead_letters=self._backlog([partition_topic(dead.name, 0)], DEAD_LETTER_SUBSCRIPTION),
@@ -614,13 +614,13 @@ class _Look(Reader):
             former=waiting_in_former(self.admin, self._plan, self.cannot),
             read=read,
             knows_cancelled=self._is_cancelled is not None,
-            unseen=tuple(self.unseen.values()),
+            unseen=self.unseen,
         )
 
     def timers_in(self, topics: Sequence[WatchedTopic]) -> dict[str, Amount | None]:
         counts = dict(each(lambda topic: self._partitions(topic.name), topics))
         amounts: dict[str, list[Amount]] = {topic.name: [] for topic, count in counts.items() if count is not None}
-        unread = {topic.name for topic in topics} & self.unseen.keys()
+        unread = {topic.name for topic in topics if self.is_unseen(topic.name)}
         for part, drawn in self._inspected(counts, HELD_READS):
             if drawn:
                 amounts[part.topic.name].append(total(_dues(drawn), part.entries))
@@ -652,12 +652,12 @@ class _Look(Reader):
         topic, name = named
         internal = self.ask(name, lambda: self.admin.topics.internal_stats(name))
         if internal is None:
-            if name not in self.unseen:
+            if not self.is_unseen(name):
                 self._absent.append(name)
             return None
         found = self.ask(name, lambda: self.admin.topics.stats(name, clients=True))
         if found is None:
-            if name not in self.unseen:
+            if not self.is_unseen(name):
                 self.lost(name, "it was removed while it was looked at")
             return None
         stats = found.subscriptions

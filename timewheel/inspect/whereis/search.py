@@ -539,7 +539,7 @@ class _Search:
             reason=self._reason,
             cancellation=cancellation,
             searched=tuple(self._searched),
-            unseen=tuple(self._reading.unseen.values()),
+            unseen=self._reading.unseen,
             cost=self._reading.cost,
         )
 

@@ -13,7 +13,6 @@ from timewheel.inspect.doctor.seen import (
     Kind,
     Seen,
     SeenTopic,
-    Source,
     check,
     error_kind,
     note_kind,
@@ -22,6 +21,7 @@ from timewheel.inspect.doctor.seen import (
 from timewheel.inspect.doctor.settings import all_in_force, broker_command, is_on, number
 from timewheel.inspect.gaps import Level, SubscriptionGaps
 from timewheel.inspect.gaps.gap_status import PLAN_HELPS, may_need_shadow, plan_command
+from timewheel.inspect.reader import Source
 from timewheel.provision.foreign_settings import set_delayed_delivery
 from timewheel.provision.provision_steps import SetPolicy
 from timewheel.provision.shadow_commands import shadow_commands

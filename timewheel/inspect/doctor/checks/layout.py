@@ -11,7 +11,6 @@ from timewheel.inspect.doctor.seen import (
     Kind,
     Seen,
     SeenTopic,
-    Source,
     check,
     error_kind,
     note_kind,
@@ -19,6 +18,7 @@ from timewheel.inspect.doctor.seen import (
 )
 from timewheel.inspect.doctor.settings import broker_command, is_on
 from timewheel.inspect.missing_topics import NO_TOPIC
+from timewheel.inspect.reader import Source
 from timewheel.provision.foreign_settings import foreign_subscriptions
 from timewheel.provision.former_topics import findings_of, left_behind
 from timewheel.provision.provision_steps import (
@@ -238,9 +238,9 @@ NOT_SEEN = note_kind(slug="not-seen", do="Use a role that may see it; brokers an
 @check(NOT_SEEN, of_any_topic=True)
 def _sight(seen: Seen) -> Iterator[Finding]:
     for one in seen.unread:
-        read = f"{one.source.value}: {one.reason}"
+        read = f"{one.source}: {one.reason}"
         cure = timewheel_command("doctor", seen.target, "--token-file", "TOKEN-OF-A-ROLE-THAT-MAY")
-        yield NOT_SEEN.at(one.subject, read=read, cure=cure)
+        yield NOT_SEEN.at(one.what, read=read, cure=cure)
 
 
 SIGHT = (_sight,)

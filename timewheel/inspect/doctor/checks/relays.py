@@ -24,7 +24,6 @@ from timewheel.inspect.doctor.seen import (
     Part,
     Seen,
     SeenTopic,
-    Source,
     check,
     error_kind,
     note_kind,
@@ -33,6 +32,7 @@ from timewheel.inspect.doctor.seen import (
 )
 from timewheel.inspect.doctor.settings import broker_command, in_force, number
 from timewheel.inspect.missing_topics import ENDS, MOVING, UNDER_WAY, mover_in
+from timewheel.inspect.reader import Source
 from timewheel.provision.foreign_settings import producer_name_findings, relay_count_findings, unacknowledged_findings
 from timewheel.provision.former_topics import run_command
 from timewheel.provision.provision_steps import SetPolicy

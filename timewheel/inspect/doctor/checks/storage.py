@@ -24,7 +24,7 @@ from timewheel.broker.admin.policies import (
 from timewheel.core.durations import DAY_MS, MINUTE_MS, SECOND_MS, format_duration, spelled
 from timewheel.core.escapes import pulsar_admin
 from timewheel.core.plurals import counted
-from timewheel.inspect.doctor.seen import Finding, Seen, SeenTopic, Source, check, error_kind, note_kind, warning_kind
+from timewheel.inspect.doctor.seen import Finding, Seen, SeenTopic, check, error_kind, note_kind, warning_kind
 from timewheel.inspect.doctor.settings import (
     InForce,
     all_in_force,
@@ -34,6 +34,7 @@ from timewheel.inspect.doctor.settings import (
     number,
     of_namespace,
 )
+from timewheel.inspect.reader import Source
 from timewheel.provision.provision_steps import SetPolicy
 
 # fmt: off
