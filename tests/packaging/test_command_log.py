@@ -13,8 +13,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.manual_clock import ManualClock
 from tests.support.processes import ran
-from timewheel.cli.connecting import MAX_SHAPES, REPEAT_AFTER_MS, Repeats, read_line
+from timewheel.cli.connecting import log_once_a_minute, read_line
+from timewheel.client.hooks import MAX_KINDS, REPEAT_AFTER_MS
 from timewheel.testing.ports import free_ports
 
 LOGGING = """
@@ -189,18 +191,27 @@ OUTAGE = (
 )
 
 
-def test_an_outage_is_a_line_of_each_kind_and_the_next_names_how_many_were_left_out() -> None:
-    repeats = Repeats()
-    lines = [line.format(number) for number in range(1_200) for line in OUTAGE]
-    passed = [text for at, line in enumerate(lines) if (text := repeats.passed(line, at * 20)) is not None]
-    assert passed == [line.format(0) for line in OUTAGE]
-    again_ms = REPEAT_AFTER_MS + len(lines) * 20
-    assert repeats.passed(lines[0], again_ms) == f"{lines[0]} (1199 more like it before)"
+def test_an_outage_is_a_line_of_each_kind_and_the_next_names_how_many_were_left_out(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    clock = ManualClock()
+    repeats = log_once_a_minute(clock)
+    for number in range(1_200):
+        for line in OUTAGE:
+            repeats.raised(line.format(number))
+        clock.advance(40)
+    assert caplog.messages == [line.format(0) for line in OUTAGE]
+    clock.advance(REPEAT_AFTER_MS)
+    repeats.raised(OUTAGE[0].format(0))
+    assert caplog.messages[2:] == [
+        f"{OUTAGE[0].format(0)} (1199 more like it before)",
+        f"{OUTAGE[1].format(1_199)} (1198 more like it before)",
+    ]
 
 
-def test_another_reason_is_another_line_and_the_oldest_is_forgotten() -> None:
-    repeats = Repeats()
-    kinds = [f"[persistent://a/b/c] Failed to create producer: {'x' * number}" for number in range(MAX_SHAPES + 1)]
-    assert [repeats.passed(kind, 0) for kind in kinds] == kinds
-    assert repeats.passed(kinds[-1], 1) is None
-    assert repeats.passed(kinds[0], 1) == kinds[0]
+def test_another_reason_is_another_line_and_the_oldest_is_forgotten(caplog: pytest.LogCaptureFixture) -> None:
+    repeats = log_once_a_minute(ManualClock())
+    kinds = [f"[persistent://a/b/c] Failed to create producer: {'x' * number}" for number in range(1, MAX_KINDS + 2)]
+    for kind in (*kinds, kinds[-1], kinds[0]):
+        repeats.raised(kind)
+    assert caplog.messages == [*kinds, kinds[0]]

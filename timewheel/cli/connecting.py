@@ -22,7 +22,6 @@ from typer import Option
 
 from timewheel.cli.terminal import print_error
 from timewheel.core.clock import SystemClock
-from timewheel.core.durations import MINUTE_MS
 from timewheel.core.errors import OWNER_DIED, BadConnection, TimewheelError
 
 if TYPE_CHECKING:
@@ -32,6 +31,8 @@ if TYPE_CHECKING:
     from timewheel.broker.admin.entries import EntrySource
     from timewheel.broker.protocol.dialing import Dialer
     from timewheel.client.credentials import TlsReader, TokenReader
+    from timewheel.client.hooks import Repeats
+    from timewheel.core.clock import Clock
     from timewheel.core.connection import Connection
     from timewheel.hooks import Event, Hook
 
@@ -211,40 +212,28 @@ def client_log() -> Iterator[Any]:
         os.close(writing)
 
 
-REPEAT_AFTER_MS = MINUTE_MS  # as alarms are repeated
-MAX_SHAPES = 1_000
 SHAPE = re.compile(r"\[[^]]*\]|\d+")  # topics, addresses and numbers in a line, in which the lines of an outage differ
 
 
-class Repeats:
-    """Lets one of many like lines through, at most once a minute: an outage of 45 s has 2,700 of them."""
+def log_once_a_minute(clock: Clock) -> Repeats[str]:
+    """Return a log of the client's lines: an outage of 45 s has 2,700 that are alike."""
+    from timewheel.client.hooks import Repeats
 
-    def __init__(self) -> None:
-        self._seen: dict[str, tuple[int, int]] = {}
+    def log(line: str, count: int) -> None:
+        level, text, place = read_line(line)
+        more = f" ({count - 1} more like it before)" if count > 1 else ""
+        logging.getLogger("pulsar").log(level, "%s", text + more, extra={"place": place} if place else {})
 
-    def passed(self, text: str, now_ms: int) -> str | None:
-        """Return the line to log, with the number of lines like it that were left out before it; None: leave it out."""
-        shape = SHAPE.sub("#", text)
-        logged_ms, left_out = self._seen.get(shape, (now_ms - REPEAT_AFTER_MS, 0))
-        if now_ms - logged_ms < REPEAT_AFTER_MS:
-            self._seen[shape] = logged_ms, left_out + 1
-            return None
-        self._seen[shape] = now_ms, 0
-        if len(self._seen) > MAX_SHAPES:
-            del self._seen[next(iter(self._seen))]
-        return f"{text} ({left_out} more like it before)" if left_out else text
+    return Repeats(clock, log, lambda line: SHAPE.sub("#", read_line(line)[1]))
 
 
 def _forward(reading: int) -> None:
-    logger = logging.getLogger("pulsar")
-    repeats, clock = Repeats(), SystemClock()
+    repeats = log_once_a_minute(SystemClock())
     with os.fdopen(reading, encoding="utf-8", errors="replace") as lines:
         for line in lines:
             if line == END.decode():
                 return
-            level, text, place = read_line(line)
-            if (passed := repeats.passed(text, clock.monotonic_ms())) is not None:
-                logger.log(level, "%s", passed, extra={"place": place} if place else {})
+            repeats.raised(line)
 
 
 def read_line(line: str) -> tuple[int, str, str]:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
+from typing import Generic, TypeVar
 
 from timewheel.core.clock import Clock
 from timewheel.core.durations import MINUTE_MS
@@ -32,57 +33,68 @@ class Hooks:
 
 
 REPEAT_AFTER_MS = MINUTE_MS
+MAX_KINDS = 1_000
+T = TypeVar("T")
 
 
 @dataclass(slots=True)
-class _Said:
+class _Said(Generic[T]):
     at_ms: int
     since: int = 0
-    last: Alarm | None = None
+    last: T | None = None
 
 
-class Alarms:
-    """Emits an alarm at once, then at most once a minute with the number of occurrences since. Thread-safe.
+class Repeats(Generic[T]):
+    """Emits the first of a kind at once, then at most one a minute with the number since. Thread-safe.
 
-    A broken topic has millions of messages to alarm about. `flush` emits alarms that were held back; the owner calls it
-    regularly, and at the end.
+    Args:
+        clock: For the minute.
+        emit: Called with the latest, and the number of its kind since the last call.
+        kind: Those that count as alike.
     """
 
-    def __init__(self, hooks: Hooks, clock: Clock) -> None:
-        self._hooks = hooks
+    def __init__(self, clock: Clock, emit: Callable[[T, int], None], kind: Callable[[T], Hashable]) -> None:
         self._clock = clock
+        self._emit = emit
+        self._kind = kind
         self._lock = threading.Lock()
-        self._said: dict[type[Alarm], _Said] = {}
-        self._holds = False  # whether an alarm is held back: a consumer asks before each message
+        self._said: dict[Hashable, _Said[T]] = {}
+        self._holds = False  # whether one is held back: a consumer asks before each message
 
-    def raised(self, alarm: Alarm) -> None:
-        """Count an occurrence: an alarm has the facts of the latest, and the ``count`` of all since the last emit."""
+    def raised(self, one: T) -> None:
+        """Count an occurrence."""
         with self._lock:
-            said = self._said.setdefault(type(alarm), _Said(self._clock.monotonic_ms() - REPEAT_AFTER_MS))
+            never_ms = self._clock.monotonic_ms() - REPEAT_AFTER_MS
+            said = self._said.setdefault(self._kind(one), _Said(never_ms))
             said.since += 1
-            said.last = alarm
+            said.last = one
             self._holds = True
+            if len(self._said) > MAX_KINDS:
+                del self._said[next(iter(self._said))]
         self.flush()
 
     def flush(self, *, at_end: bool = False) -> None:
-        """Emit alarms that were held back for a minute."""
+        """Emit those that were held back for a minute; the owner calls it regularly, and at the end."""
         if not self._holds:
             return
+        now_ms, found = self._clock.monotonic_ms(), list[tuple[T, int]]()
         with self._lock:
-            found = [kept for said in self._said.values() if (kept := self._taken(said, at_end=at_end)) is not None]
+            for said in self._said.values():
+                if said.last is not None and (at_end or now_ms - said.at_ms >= REPEAT_AFTER_MS):
+                    found.append((said.last, said.since))
+                    said.at_ms, said.since, said.last = now_ms, 0, None
             self._holds = any(said.last is not None for said in self._said.values())
-        for alarm in found:  # emitted without the lock: a hook may call anything
-            self._hooks.emit(alarm)
+        for one, count in found:  # emitted without the lock: a hook may call anything
+            self._emit(one, count)
 
-    def _taken(self, said: _Said, *, at_end: bool) -> Alarm | None:
-        if said.last is None:
-            return None
-        now_ms = self._clock.monotonic_ms()
-        if not at_end and now_ms - said.at_ms < REPEAT_AFTER_MS:
-            return None
-        alarm = replace(said.last, count=said.since)
-        said.at_ms, said.since, said.last = now_ms, 0, None
-        return alarm
+
+class Alarms(Repeats[Alarm]):
+    """Emits alarms with the facts of the latest of a type, and the ``count`` of all since the last: a broken topic has
+    millions of messages to alarm about.
+    """
+
+    def __init__(self, hooks: Hooks, clock: Clock) -> None:
+        super().__init__(clock, lambda alarm, count: hooks.emit(replace(alarm, count=count)), type)
 
 
 LASTS_AFTER_MS = 2_000
