@@ -289,7 +289,7 @@ def test_a_reader_of_the_log_is_nobodys_foreign_subscription(client: Any, pulsar
         names = admin.topics.stats(partition_topic(log.topic, 0)).subscriptions
         assert len(names) == 2
         report = ensure(admin, plan, now_ms=now_ms())
-        assert not [finding for finding in report.findings if "cancellations" in finding.where]
+        assert not [finding for finding in report.findings if "cancellations" in finding.subject]
 
 
 NO_TEXT = metadata_of(properties={"p": "\udcff"})

@@ -197,7 +197,7 @@ def test_consumers_read_what_was_a_due_topic(pulsar_broker: Broker) -> None:
             names = filled(stage)
             plan = replace(stage.plan, revision=2, **changed)
             report = ensure(stage.admin, plan, now_ms=now_ms())
-            assert all("this plan's consumers read it" in finding.problem for finding in report.findings)
+            assert all("this plan's consumers read it" in finding.read for finding in report.findings)
             assert report.findings
             received(stage, plan, names, former_topics=FormerTopics(stage.admin, plan))
 
@@ -331,7 +331,7 @@ def test_nothing_is_provisioned_while_nobody_would_move_timers_on(
             assert re.search(rf"{re.escape(left.name)}: \d entr\w+ waits? there", done.stdout)
             assert "--ignore-former-topics" in done.stderr
         report = ensure(stage.admin, plan, now_ms=now_ms(), ignore_former_topics=True)
-        assert [finding.where for finding in report.findings if finding.level == "warning"] == [left.name]
+        assert [finding.subject for finding in report.findings if finding.severity.word == "warning"] == [left.name]
 
 
 def test_a_partition_that_nobody_has_loaded_counts(pulsar_broker: Broker) -> None:
@@ -372,7 +372,9 @@ def test_a_calendar_rolls_on_and_tells_of_timers_in_intervals_of_another_length(
         stage.put(route.topic, Envelope("t", now + 5_000, now))
         stage.flush()
         rolled = roll(stage.admin, replace(stage.plan, scheme=Calendar(interval_ms=30_000)), now_ms())
-        assert [finding.where for finding in rolled.made.findings if finding.level == "warning"] == [route.topic]
+        assert [finding.subject for finding in rolled.made.findings if finding.severity.word == "warning"] == [
+            route.topic
+        ]
         assert rolled.made.steps
 
 
@@ -392,15 +394,15 @@ def test_timers_in_a_holding_namespace_that_the_next_plan_does_not_name_are_no_s
             ensure(stage.admin, plan, now_ms=now_ms())
         for _ in range(2):  # it is not forgotten once it was overruled
             report = ensure(stage.admin, plan, now_ms=now_ms(), ignore_former_topics=True)
-            (warning,) = (one for one in report.findings if held in one.where)
-            assert re.match(remedy, warning.remedy)
+            (warning,) = (one for one in report.findings if held in one.subject)
+            assert re.match(remedy, warning.cure)
         verdict = verdict_on(inspect_plan(stage.admin, plan, target="p.toml"))
         (left,) = [one for one in verdict.findings if one.slug == "left-behind"]
         assert re.match(remedy, left.cure)
         assert [namespace_of(topic.name) for topic in status_of(stage.admin, plan).former] == [held]
 
         cured = replace(plan, former_namespaces=(held,), relay="embedded", revision=3)
-        assert not any("former_namespaces" in one.remedy for one in provision(stage, cured).findings)
+        assert not any("former_namespaces" in one.cure for one in provision(stage, cured).findings)
         consumer = received(stage, cured, names, former_topics=FormerTopics(stage.admin, cured))
         consumer.close()
         stage.close_producers()

@@ -37,8 +37,8 @@ def test_delayed_delivery_that_is_off_is_an_error(undelaying: LocalPulsar, conne
     plan = Plan(due_topic=topic, subscriptions=("billing",))
     with AdminClient(undelaying.admin_url) as admin:
         (finding,) = ensure(admin, plan, now_ms=NOW_MS).errors
-    assert finding.where == plan.due_topic
-    assert "delivered at once" in finding.problem
+    assert finding.subject == plan.due_topic
+    assert "delivered at once" in finding.read
     # It is true: a message that is due in an hour comes now.
     client = connect(undelaying)
     producer = client.create_producer(partition_topic(plan.due_topic, 0))
@@ -62,6 +62,6 @@ def test_the_names_that_a_broker_remembers_are_counted(connect: Connect, topic: 
         def told() -> bool:
             findings = ensure(admin, plan, now_ms=NOW_MS).findings
             said = "4 producers' names are remembered of a partition, of 5"
-            return [said in finding.problem for finding in findings if finding.where == topic] == [True]
+            return [said in finding.read for finding in findings if finding.subject == topic] == [True]
 
         eventually(told, 60)

@@ -489,14 +489,16 @@ def test_what_is_parked_is_named_once_its_plan_keeps_nothing_back(
     without, topic = replace(tiered, retry=False, cancel=None, revision=2), Names(tiered).parked(SUBSCRIPTION)
     with AdminClient(pulsar_broker.admin_url) as admin:
         report = ensure(admin, without, now_ms=admin.clock.now_ms())
-        assert [(one.level, one.where) for one in report.findings if one.where == topic] == [("warning", topic)]
+        assert [(one.severity.word, one.subject) for one in report.findings if one.subject == topic] == [
+            ("warning", topic)
+        ]
         assert [one.name for one in status_of(admin, without).former] == [topic]
         (waits,) = [one for one in remove_drained(admin, without, let_go_ms=0) if one.topic == topic]
         assert (waits.stage, waits.backlog) == (RemovalStage.WAITS, 1)
         box = parked_box(without, SUBSCRIPTION)
         drop(client, box, dead_letters(admin, box).dead_letters)
         eventually(lambda: status_of(admin, without).former == (), 60)
-        assert all(one.where != topic for one in ensure(admin, without, now_ms=admin.clock.now_ms()).findings)
+        assert all(one.subject != topic for one in ensure(admin, without, now_ms=admin.clock.now_ms()).findings)
         removals = {one.topic: one.stage for one in remove_drained(admin, without)}
         assert removals[topic] is RemovalStage.REMOVED
 

@@ -33,7 +33,7 @@ def test_what_waits_in_a_namespace_that_the_plan_does_not_name_is_left_behind_wh
         assert left_behind(after, [held]) == (held,)
         assert 'write former_namespaces = ["acme/then", "acme/held"] in the plan' in remedy_for(after, [held])
         (told,) = findings_of(after, [held])
-        assert "does not name the namespace acme/held" in told.problem
+        assert "does not name the namespace acme/held" in told.read
     assert left_behind(replace(known, relay="service"), [held]) == ()
     assert "former_namespaces" not in remedy_for(known, [held])
 
@@ -53,9 +53,9 @@ def test_what_is_left_behind_and_what_to_do() -> None:
     assert "the version of timewheel" in remedy
     assert "former_intervals" not in remedy_for(plan(), [tier])
     told = findings_of(plan(), topics)
-    assert [finding.where for finding in told] == [tier.name, day.name, strange.name]
-    assert "3 entries wait here" in told[0].problem
-    assert "1 entry waits here" in told[2].problem
+    assert [finding.subject for finding in told] == [tier.name, day.name, strange.name]
+    assert "3 entries wait here" in told[0].read
+    assert "1 entry waits here" in told[2].read
 
 
 @pytest.mark.parametrize("relay", ["embedded", "service"])
@@ -65,22 +65,22 @@ def test_what_is_said_of_a_topic_agrees_with_whether_it_is_left_behind(relay: An
     tier = FormerTopic(name=TIER_9D, backlog=3, holding=holding_topic(after, TIER_9D), relays=relays)
     (told,) = findings_of(after, [tier])
     if left_behind(after, [tier]):
-        assert "do not find it by themselves" in told.problem
-        assert "goes on by this plan" not in told.problem
-        assert "keep a relay that can list topics running" in told.remedy
-        assert ("connected now: relay old" in told.problem) == bool(relays)
+        assert "do not find it by themselves" in told.read
+        assert "goes on by this plan" not in told.read
+        assert "keep a relay that can list topics running" in told.cure
+        assert ("connected now: relay old" in told.read) == bool(relays)
     else:
-        assert "goes on by this plan" in told.problem
-        assert told.remedy.startswith("timewheel relay run PLAN drains it")
-    assert "--despite" not in told.remedy, "an option of topics ensure alone"
+        assert "goes on by this plan" in told.read
+        assert told.cure.startswith("timewheel relay run PLAN drains it")
+    assert "--despite" not in told.cure, "an option of topics ensure alone"
 
 
 def test_back_to_native_the_way_out_is_named() -> None:
     native = replace(plan(relay="service"), scheme=Native())
     tier = FormerTopic(name=TIER_9D, backlog=3, holding=holding_topic(native, TIER_9D))
     (told,) = findings_of(native, [tier])
-    assert "each goes to the due topic at once" in told.problem
-    assert "timewheel relay abort PLAN" in told.remedy
+    assert "each goes to the due topic at once" in told.read
+    assert "timewheel relay abort PLAN" in told.cure
     assert "timewheel relay abort PLAN" in remedy_for(native, [tier])
 
 
@@ -89,7 +89,7 @@ def test_what_an_earlier_plan_held_is_moved_on_by_the_shadow_of_a_plan_with_an_i
     shadowed = plan(relay="service", readers="any", intake=True)
     tier = FormerTopic(name=TIER_9D, backlog=3, holding=holding_topic(shadowed, TIER_9D))
     (told,) = findings_of(shadowed, [tier], "my plan.toml")
-    assert told.remedy.startswith("timewheel shadow run 'my plan.toml' drains it")
+    assert told.cure.startswith("timewheel shadow run 'my plan.toml' drains it")
     assert "relay run" not in remedy_for(shadowed, [tier])
 
 
@@ -99,10 +99,10 @@ def test_what_is_parked_is_named_and_waits_for_an_operator_whoever_relays(relay:
     parked = FormerTopic(name=f"{DUE_TOPIC}.tw.parked.a%20b", backlog=2, parked_by="a b")
     assert left_behind(after, [parked]) == (), "no relay and no consumer is to move it on"
     (told,) = findings_of(after, [parked], "my plan.toml")
-    assert "2 entries wait here" in told.problem
-    assert "a b has parked" in told.problem
-    assert "timewheel parked list 'my plan.toml' --subscription 'a b'" in told.remedy
-    assert "--remove-drained" in told.remedy
+    assert "2 entries wait here" in told.read
+    assert "a b has parked" in told.read
+    assert "timewheel parked list 'my plan.toml' --subscription 'a b'" in told.cure
+    assert "--remove-drained" in told.cure
     assert findings_of(after, [replace(parked, backlog=0)]) == ()
 
 
@@ -115,9 +115,9 @@ def test_what_a_connected_relay_drains_as_an_earlier_plans_is_not_left_behind() 
     for whose in (after, plan(relay="service"), replace(after, scheme=Native())):
         assert left_behind(whose, [drained]) == ()
         (told,) = findings_of(whose, [drained])
-        assert "relay new drains it" in told.problem
-        assert "do not find it" not in told.problem
-        assert told.remedy.startswith("keep relay new running until it is empty; afterwards: timewheel topics ensure")
+        assert "relay new drains it" in told.read
+        assert "do not find it" not in told.read
+        assert told.cure.startswith("keep relay new running until it is empty; afterwards: timewheel topics ensure")
 
 
 def test_only_a_relay_whose_plan_no_longer_names_the_topic_says_that_it_drains_it() -> None:

@@ -125,10 +125,10 @@ def test_every_cure_of_a_shadow_keeps_names_whole(change: shadow.Change) -> None
 def test_remedies_of_provisioning_keep_names_whole() -> None:
     (tier,) = (spec for spec in topology(renamed(doctor.PLAN), 0).topics if spec.role == "tier")
     (foreign,) = foreign_subscriptions(tier, {0: frozenset({HOSTILE})})
-    delayed = delayed_delivery_findings(tier, DelayedDelivery(active=False), 1_000)
+    delayed = delayed_delivery_findings(tier.name, DelayedDelivery(active=False), spec=tier, tick_ms=1_000)
     with pytest.raises(TopologyError) as stray:
         steps_for(tier, TopicState(partitions=None, stray=(f"{tier.name}-partition-0",)))
-    remedies = [foreign.remedy, *(one.remedy for one in (*delayed, *unacknowledged_findings(tier, 1)))]
+    remedies = [foreign.cure, *(one.cure for one in (*delayed, *unacknowledged_findings(tier, 1)))]
     assert all(map(is_safe, remedies))
     assert is_safe(f"pulsar-admin {str(stray.value).partition('pulsar-admin ')[2]}")
 
@@ -136,7 +136,7 @@ def test_remedies_of_provisioning_keep_names_whole() -> None:
 def test_a_plan_is_named_whole_in_remedies_though_a_topic_has_the_word_plan_in_its_name() -> None:
     topic = FormerTopic(name="persistent://acme/PLANNING/acme~crm~reminders.tw.tier-6h", backlog=1)
     (found,) = findings_of(doctor.PLAN, [topic], "my plan.toml")
-    assert "acme/PLANNING" in found.remedy
+    assert "acme/PLANNING" in found.cure
 
 
 @pytest.mark.parametrize(
@@ -193,8 +193,12 @@ def _seen() -> Iterator[Seen]:
 def _printed() -> set[str]:
     lines = {line for seen in _seen() for finding in verdict_on(seen).findings for line in lines_in(finding.cure)}
     refused = DelayedDelivery(active=True, max_delay_ms=60_000), DelayedDelivery(active=False)
-    remedies = [one.remedy for delayed in refused for one in delayed_delivery_findings(DUE_SPEC, delayed, 1_000)]
-    remedies += [one.remedy for one in unacknowledged_findings(DUE_SPEC, 1)]
+    remedies = [
+        one.cure
+        for delayed in refused
+        for one in delayed_delivery_findings(DUE_SPEC.name, delayed, spec=DUE_SPEC, tick_ms=1)
+    ]
+    remedies += [one.cure for one in unacknowledged_findings(DUE_SPEC, 1)]
     return lines | {line for remedy in remedies for line in lines_in(remedy)}
 
 
@@ -241,8 +245,8 @@ def test_what_the_tool_refuses_is_found(line: str, problem: str) -> None:
 @pytest.mark.parametrize("name", ["it's mine", "a b", "$HOME", "*"])
 def test_a_name_reaches_the_tool_whole(name: str) -> None:
     (found,) = foreign_subscriptions(TIER, {0: frozenset({name})})
-    assert problem_of(found.remedy) is None
-    assert shlex.split(found.remedy)[3:] == ["-s", name, TIER.name]
+    assert problem_of(found.cure) is None
+    assert shlex.split(found.cure)[3:] == ["-s", name, TIER.name]
     (again,) = [one for one in verdict_on(_blocked(name)).findings if one.slug == "blocked-subscription"]
     assert shlex.split(again.cure)[-2:] == ["--subscription", name]
 

@@ -39,14 +39,15 @@ from timewheel.core.topology import TopicSpec
 from timewheel.events import RelayPlanOutdated
 from timewheel.hooks import Event
 from timewheel.provision.calendar_life import CalendarRoller, LifeState, Stage, grace_ms, roll, stage_of
+from timewheel.provision.findings import Finding
 from timewheel.provision.foreign_settings import (
-    Finding,
     delayed_delivery_findings,
+    expiry_findings,
     foreign_subscriptions,
-    namespace_findings,
     native_timer_findings,
     producer_name_findings,
     relay_count_findings,
+    replication_findings,
     unacknowledged_findings,
 )
 from timewheel.provision.provision_steps import (
@@ -257,23 +258,23 @@ def namespace(expiry_min: int | None = None, clusters: tuple[str, ...] = ("one",
         (None, None, ""),
         (None, {"subscriptionExpirationTimeMinutes": "0"}, ""),
         (0, {"subscriptionExpirationTimeMinutes": "60"}, ""),  # the namespace beats the broker
-        (None, {"subscriptionExpirationTimeMinutes": "60"}, "the broker's subscription expiry"),
-        (30, {"subscriptionExpirationTimeMinutes": "0"}, "its subscription expiry"),
+        (None, {"subscriptionExpirationTimeMinutes": "60"}, "after 60 min, of the broker"),
+        (30, {"subscriptionExpirationTimeMinutes": "0"}, "after 30 min, set on the namespace acme/crm"),
     ],
 )
 def test_subscription_expiry_is_an_error_since_no_topic_policy_beats_it(
     expiry_min: int | None, broker: dict[str, str] | None, found: str
 ) -> None:
-    findings = namespace_findings(namespace(expiry_min), broker)
-    assert [finding.level for finding in findings] == (["error"] if found else [])
+    findings = [*expiry_findings(namespace(expiry_min), broker)]
+    assert [finding.severity.word for finding in findings] == (["error"] if found else [])
     if found:
-        assert found in findings[0].problem
-        assert "set-subscription-expiration-time acme/crm -t 0" in findings[0].remedy
+        assert found in findings[0].read
+        assert "set-subscription-expiration-time acme/crm -t 0" in findings[0].cure
 
 
 def test_a_replicated_namespace_is_warned_of() -> None:
-    (finding,) = namespace_findings(namespace(clusters=("east", "west")), None)
-    assert (finding.level, finding.where, "east, west" in finding.problem) == ("warning", "acme/crm", True)
+    (finding,) = replication_findings(namespace(clusters=("east", "west")), "PLAN")
+    assert (finding.severity.word, finding.subject, "east, west" in finding.read) == ("warning", "acme/crm", True)
 
 
 @pytest.mark.parametrize(
@@ -281,25 +282,25 @@ def test_a_replicated_namespace_is_warned_of() -> None:
     [
         (DelayedDelivery(active=True), None, ""),
         (DelayedDelivery(active=True, max_delay_ms=60_000), None, ""),
-        (DelayedDelivery(active=False), "error", "delivered at once"),
-        (DelayedDelivery(active=True, max_delay_ms=59_000), "error", "up to 59s"),
-        (DelayedDelivery(active=True, tick_ms=100), "warning", "tick is 100 ms, the plan says 1000 ms"),
+        (DelayedDelivery(active=False), "error", "delayed delivery is off"),
+        (DelayedDelivery(active=True, max_delay_ms=59_000), "error", "delay is 59s"),
+        (DelayedDelivery(active=True, tick_ms=100), "warning", "tick is 100 ms; the plan says 1000 ms"),
     ],
 )
 def test_a_broker_that_does_not_delay_as_the_plan_needs(
     found: DelayedDelivery, level: str | None, problem: str
 ) -> None:
-    findings = delayed_delivery_findings(SPEC, found, 1_000)
-    assert [finding.level for finding in findings] == ([level] if level else [])
-    assert all(problem in finding.problem for finding in findings)
+    findings = [*delayed_delivery_findings(TOPIC, found, spec=SPEC, tick_ms=1_000)]
+    assert [finding.severity.word for finding in findings] == ([level] if level else [])
+    assert all(problem in finding.read for finding in findings)
 
 
 def test_a_strangers_subscription_matters_on_our_own_topics_only() -> None:
     there = {0: frozenset({"billing", "audit", "debug"}), 1: frozenset({"debug", "timewheel-look-0a"})}
-    assert foreign_subscriptions(SPEC, there) == ()
+    assert not [*foreign_subscriptions(SPEC, there)]
     (finding,) = foreign_subscriptions(replace(SPEC, role="tier"), there)
-    assert finding.level == "warning"
-    assert "'debug'" in finding.problem
+    assert finding.severity.word == "warning"
+    assert "'debug'" in finding.read
 
 
 @pytest.mark.parametrize(
@@ -313,11 +314,11 @@ def test_a_strangers_subscription_matters_on_our_own_topics_only() -> None:
     ],
 )
 def test_a_bound_below_what_consumers_hold_is_found(max_unacked: int, remedy: str | None) -> None:
-    findings = unacknowledged_findings(SPEC, max_unacked)
-    assert [finding.level for finding in findings] == ([] if remedy is None else ["warning"])
-    assert all(f"{max_unacked:,} messages" in finding.problem for finding in findings)
-    assert all(str(remedy) in finding.remedy for finding in findings)
-    assert all(finding.remedy.endswith(f"{TOPIC} -m 50000") for finding in findings)
+    findings = [*unacknowledged_findings(SPEC, max_unacked)]
+    assert [finding.severity.word for finding in findings] == ([] if remedy is None else ["warning"])
+    assert all(f"PerConsumer is {max_unacked:,}; 25,000" in finding.read for finding in findings)
+    assert all(str(remedy) in finding.cure for finding in findings)
+    assert all(finding.cure.endswith(f"{TOPIC} -m 50000") for finding in findings)
 
 
 @pytest.mark.parametrize(
@@ -332,32 +333,34 @@ def test_a_bound_below_what_consumers_hold_is_found(max_unacked: int, remedy: st
 def test_names_of_producers_that_are_about_to_be_forgotten(
     names: int, broker: dict[str, str] | None, told: str | None
 ) -> None:
-    found = producer_name_findings(SPEC, names, broker)
-    assert [finding.level for finding in found] == (["warning"] if told else [])
-    assert told is None or told in found[0].problem
+    found = [*producer_name_findings(SPEC, names, broker)]
+    assert [finding.severity.word for finding in found] == (["warning"] if told else [])
+    assert told is None or told in found[0].read
 
 
 @pytest.mark.parametrize("settings", [None, {}, {"managedLedgerMaxUnackedRangesToPersist": "20"}])
 def test_native_timers_whose_gaps_stay_far_from_the_limit_are_no_alarm(settings: dict[str, str] | None) -> None:
     limit = 20 if settings else 10_000
 
-    def found(*delayed: int) -> tuple[Finding, ...]:
+    def found(*delayed: int) -> list[Finding]:
         parts = [{"subscriptions": {"billing": {"msgDelayed": one, "msgBacklog": one}}} for one in delayed]
-        return native_timer_findings(SPEC, [read_topic_stats(part, clients=False) for part in parts], settings)
+        return [*native_timer_findings(SPEC, [read_topic_stats(part, clients=False) for part in parts], settings)]
 
-    assert found(0, 0) == ()
+    assert found(0, 0) == []
     (few,) = found(limit // 2, limit // 2)
-    assert (few.level, f"{limit:,} timers wait here" in few.problem) == ("info", True)
-    assert "shadow" not in few.remedy
+    assert (few.severity.word, f"{limit:,} timers wait here" in few.read) == ("info", True)
+    assert "shadow" not in few.cure
     (many,) = found(0, limit // 2 + 1)
-    assert many.level == "warning"
-    assert many.remedy.startswith("first a shadow: timewheel shadow start")
+    assert many.severity.word == "warning"
+    assert many.cure.startswith("first a shadow: timewheel shadow start")
 
 
 @pytest.mark.parametrize(("relays", "told"), [(0, False), (49, False), (50, True)])
 def test_many_relays_within_consumers_are_warned_of(relays: int, told: bool) -> None:
     found = relay_count_findings(SPEC, relays)
-    assert [(finding.level, f"{relays} relays" in finding.problem) for finding in found] == [("warning", True)] * told
+    assert [(finding.severity.word, f"{relays} relays" in finding.read) for finding in found] == [
+        ("warning", True)
+    ] * told
 
 
 PLAN = plan_of(
@@ -417,9 +420,9 @@ def test_of_two_plans_of_one_revision_that_route_differently_both_are_named() ->
     noted = provided(PLAN, None, [])
     changed = replace(PLAN, scheme=Tiered(window_ms=DAY_MS, tiers_ms=(DAY_MS, 2 * DAY_MS)))
     (found,) = same_revision(changed, PLAN.due_topic, noted, "my plan.toml")
-    assert routing_of(PLAN) in found.problem
-    assert routing_of(changed) in found.problem
-    assert "write revision = 2 in it and run timewheel topics ensure 'my plan.toml'" in found.remedy
+    assert routing_of(PLAN) in found.read
+    assert routing_of(changed) in found.read
+    assert "write revision = 2 in it and run timewheel topics ensure 'my plan.toml'" in found.cure
     of_earlier_code = replace(noted, routing=f"0.{noted.routing}")
     same_route = replace(PLAN, max_delay_ms=PLAN.max_delay_ms - DAY_MS)
     for plan, record in (

@@ -467,7 +467,7 @@ def put_back(plan_file: Path, access: Access) -> bool:
         former = inspect()
     others = [topic for topic in former if topic.holding is None and topic.backlog]
     for finding in findings_of(plan, others):
-        print_line(f"{finding.level}: {finding.where}: {finding.problem}; {finding.remedy}")
+        print_line(str(finding))
     senders = [topic for topic in former if topic.producers]
     if senders:
         print_line(
@@ -500,7 +500,7 @@ def _check_topics(admin: AdminClient, plan: Plan, now_ms: int, file: str) -> Non
 
     report = ensure(admin, plan, now_ms=now_ms, dry_run=True, ignore_former_topics=True, target=file)
     for finding in report.errors:
-        raise TopologyError(finding.where, finding.problem, finding.remedy)
+        raise TopologyError(finding.subject, f"{finding.read}. {finding.why}", finding.cure)
     if report.steps:
         step = report.steps[0]
         remedy = f"run: {timewheel_command('topics', 'ensure', file, '--ignore-former-topics')}"

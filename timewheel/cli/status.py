@@ -196,7 +196,7 @@ def _notes(found: Status, plan_file: str) -> Iterator[str]:
             has = f"{counted(len(places), 'partition')} with about {counted(round(timers), 'timer')}"
             yield f"Relay {name} has {has}."
     for former in findings_of(found.plan, found.former):
-        yield f"{former.where}: {former.problem}."
+        yield f"{former.subject}: {former.read}."
     if found.dead_letters:
         yield entries_wait(found.dead_letters, "dead letters", timewheel_command("dead-letters", "list", plan_file))
     if found.parked:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import threading
-from dataclasses import asdict
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -156,7 +155,7 @@ def _report_json(report: Report) -> dict[str, Any]:
         "dry_run": report.dry_run,
         "topics": list(report.topics),
         "steps": [{"topic": step.topic, "step": str(step)} for step in report.steps],
-        "findings": [asdict(finding) for finding in report.findings],
+        "findings": [finding.facts() for finding in report.findings],
     }
 
 
@@ -174,7 +173,7 @@ def _print_report(report: Report, *, verbose: bool) -> None:
     state = f"{would} {counted(len(report.steps), 'step')}" if report.steps else "all as it should be"
     print_line(f"{counted(len(report.topics), 'topic')}: {state}")
     for finding in report.findings:
-        print_line(f"{finding.level}: {finding.where}: {finding.problem}; {finding.remedy}")
+        print_line(str(finding))
 
 
 def _steps_by_topic(report: Report) -> Iterator[str]:

@@ -34,7 +34,7 @@ from timewheel.core.names import (
 from timewheel.core.plan import Native, Plan
 from timewheel.core.plurals import counted
 from timewheel.core.topology import FormerTopic, former_topics, topology
-from timewheel.provision.foreign_settings import Finding
+from timewheel.provision.findings import Finding, warning_kind
 from timewheel.provision.provisioned import provisioned, with_noted_namespaces
 
 
@@ -228,6 +228,14 @@ def remedy_for(plan: Plan, topics: Sequence[FormerTopic], target: str = TARGET) 
     return "; ".join(remedies)
 
 
+FORMER_TOPIC = warning_kind(
+    slug="former-topic",
+    why="Timers of an earlier plan wait here: relays or consumers of this plan move them on while they run, and parked "
+    "timers wait for you.",
+    do="Deal with parked timers; remove the topic when it is empty.",
+)
+
+
 def findings_of(plan: Plan, topics: Sequence[FormerTopic], target: str = TARGET) -> tuple[Finding, ...]:
     """Return a finding for each topic with a backlog; arguments as of `remedy_for`."""
     return tuple(_finding(plan, topic, target) for topic in topics if topic.backlog)
@@ -258,7 +266,7 @@ def _finding(plan: Plan, topic: FormerTopic, target: str) -> Finding:
         if topic.drained_by:
             relay = f"relay {', '.join(topic.drained_by)}"
             problem, remedy = f"{problem}; {relay} drains it", f"keep {relay} running until it is empty; {send_outcome}"
-    return Finding(level="warning", where=topic.name, problem=problem, remedy=remedy)
+    return FORMER_TOPIC.at(topic.name, read=problem, cure=remedy)
 
 
 def _why_it_stays(plan: Plan, topic: FormerTopic) -> str:

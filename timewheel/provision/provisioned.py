@@ -13,7 +13,7 @@ from timewheel.core.escapes import timewheel_command
 from timewheel.core.names import PROVISIONED_PROPERTY, Names, namespace_of
 from timewheel.core.plan import MAX_FORMER, Plan
 from timewheel.core.routing import ROUTING_CODE, Router
-from timewheel.provision.foreign_settings import Finding
+from timewheel.provision.findings import Finding, warning_kind
 
 NO_PROPERTIES = 405  # Method Not Allowed: the answer of brokers older than 2.11 to topic properties
 
@@ -87,6 +87,13 @@ def provided(plan: Plan, noted: Provisioned | None, listed: Sequence[str]) -> Pr
     )
 
 
+SAME_REVISION = warning_kind(
+    slug="same-revision",
+    why="Relays with different plans send timers different ways, and each may store a timer.",
+    do="Use one file for all processes.",
+)
+
+
 def routing_of(plan: Plan) -> str:
     """Return the plan's routing as it is recorded: the version of the code, and the fingerprint by that version."""
     return f"{ROUTING_CODE}.{Router(plan).fingerprint}"
@@ -102,16 +109,15 @@ def same_revision(plan: Plan, topic: str, noted: Provisioned | None, target: str
         return ()
     if noted.routing.partition(".")[0] != own.partition(".")[0]:
         return ()
-    return (
-        Finding(
-            level="warning",
-            where=topic,
-            problem=f"was provisioned by a plan of revision {noted.revision} with routing {noted.routing}, and this "
-            f"file has the same revision and routing {own}: nothing says which is the newer",
-            remedy=f"use one file for all processes; if this is the newer, write revision = {plan.revision + 1} in it "
-            f"and run {timewheel_command('topics', 'ensure', target)}",
-        ),
+    read = (
+        f"was provisioned by a plan of revision {noted.revision} with routing {noted.routing}, and this file has the "
+        f"same revision and routing {own}: nothing says which is the newer"
     )
+    cure = (
+        f"use one file for all processes; if this is the newer, write revision = {plan.revision + 1} in it and run "
+        f"{timewheel_command('topics', 'ensure', target)}"
+    )
+    return (SAME_REVISION.at(topic, read=read, cure=cure),)
 
 
 def refuse_older(plan: Plan, topic: str, noted: Provisioned | None, target: str = "PLAN") -> None:
@@ -138,7 +144,7 @@ def outdated(plan: Plan, noted: Provisioned | None) -> str:
         refuse_older(plan, plan.due_topic, noted)
     except TopologyError as error:
         return f"{error.problem}; {error.remedy}"
-    return "".join(f"{one.problem}; {one.remedy}" for one in same_revision(plan, plan.due_topic, noted))
+    return "".join(f"{one.read}; {one.cure}" for one in same_revision(plan, plan.due_topic, noted))
 
 
 def with_noted_namespaces(plan: Plan, noted: Provisioned | None) -> Plan:

@@ -20,14 +20,15 @@ from timewheel.core.escapes import pulsar_admin
 from timewheel.core.names import RELAY_SUBSCRIPTION, namespace_of, partition_of, partition_topic, parts_of
 from timewheel.core.plan import Plan, Tiered
 from timewheel.core.topology import TopicSpec, UndrainedTopics, topology
+from timewheel.provision.findings import Finding, Severity
 from timewheel.provision.foreign_settings import (
-    Finding,
     delayed_delivery_findings,
+    expiry_findings,
     foreign_subscriptions,
-    namespace_findings,
     native_timer_findings,
     producer_name_findings,
     relay_count_findings,
+    replication_findings,
     unacknowledged_findings,
 )
 from timewheel.provision.former_topics import findings_of, former_names, left_behind, look_into, remedy_for
@@ -78,7 +79,7 @@ class Report:
     @property
     def errors(self) -> tuple[Finding, ...]:
         """Findings that mean lost, refused or early messages."""
-        return tuple(finding for finding in self.findings if finding.level == "error")
+        return tuple(finding for finding in self.findings if finding.severity is Severity.ERROR)
 
 
 def ensure(
@@ -327,9 +328,10 @@ def _findings(
     broker = admin.brokers.runtime_configuration()
     for namespace in sorted({namespace_of(spec.name) for spec in states}):
         try:
-            findings += namespace_findings(admin.namespaces.policies(namespace), broker)
+            policies = admin.namespaces.policies(namespace)
         except AdminMissing:
             continue  # a dry run, and the namespace would be created
+        findings += (*expiry_findings(policies, broker), *replication_findings(policies, target))
     by_broker = isinstance(plan.scheme, Tiered) and plan.scheme.hold == "broker"
     held = [state for spec, state in states.items() if spec.role in {"tier", "slot"}]
     is_new = plan.needs_relay and not plan.intake and all(state.partitions is None for state in held)
@@ -352,7 +354,8 @@ def _findings(
             bound = admin.topic_policies.get(spec.name, MAX_UNACKED_PER_CONSUMER, applied=True)
             findings += unacknowledged_findings(spec, bound) if bound is not None else ()
         found = admin.topic_policies.get(spec.name, DELAYED_DELIVERY, applied=True)
-        findings += delayed_delivery_findings(spec, found, plan.tick_ms) if found is not None else ()
+        if found is not None:
+            findings += delayed_delivery_findings(spec.name, found, spec=spec, tick_ms=plan.tick_ms, target=target)
     return tuple(findings)
 
 

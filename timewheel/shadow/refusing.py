@@ -27,12 +27,13 @@ from timewheel.core.plan import OWN_INFIX, Plan
 from timewheel.core.steps import longest_due_stay_ms
 from timewheel.core.topology import topology
 from timewheel.inspect.doctor import Finding, Kind, Seen, Severity, Unseen, inspect_topic, verdict_on
-from timewheel.inspect.doctor.checks.cursors import DELAYS_OFF, STARVED, STARVES_OTHERS
-from timewheel.inspect.doctor.checks.storage import QUOTA_BLOCKS, QUOTA_DROPS, SUBSCRIPTIONS_EXPIRE
-from timewheel.inspect.doctor.seen import OPTIONAL, SeenTopic, error_kind, note_kind, warning_kind
-from timewheel.inspect.doctor.settings import broker_command, in_force, number
+from timewheel.inspect.doctor.checks.cursors import STARVED, STARVES_OTHERS
+from timewheel.inspect.doctor.checks.storage import QUOTA_BLOCKS, QUOTA_DROPS
+from timewheel.inspect.doctor.seen import OPTIONAL, SeenTopic
+from timewheel.inspect.doctor.settings import broker_command, in_force
 from timewheel.inspect.reader import Reader, Source
-from timewheel.provision.foreign_settings import set_delayed_delivery
+from timewheel.provision.findings import error_kind, note_kind, warning_kind
+from timewheel.provision.foreign_settings import DELAYS_OFF, SUBSCRIPTIONS_EXPIRE, number, set_delayed_delivery
 from timewheel.provision.provision_steps import policy_steps
 from timewheel.shadow.curing import Excess
 from timewheel.shadow.machine.move_decider import MoveDecision

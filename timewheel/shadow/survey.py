@@ -167,11 +167,7 @@ def survey_facts(found: Survey) -> dict[str, Any]:
             "writes_per_moved": round(cost.writes, 2),
         },
         "partitions": [{**asdict(part), "decisions": _amounts(part.decisions)} for part in found.parts],
-        "findings": [
-            {name: getattr(one, name) for name in ("slug", "subject", "read", "why", "cure")}
-            | {"severity": one.severity.word}
-            for one in found.findings
-        ],
+        "findings": [one.facts() for one in found.findings],
     }
 
 

@@ -4,9 +4,10 @@ The reader reads the state, the checks judge it; only `fix` changes anything.
 """
 
 from timewheel.inspect.doctor.reading import inspect_plan, inspect_topic
-from timewheel.inspect.doctor.seen import Finding, Kind, Seen, Severity
+from timewheel.inspect.doctor.seen import Seen
 from timewheel.inspect.doctor.verdict import KINDS, Verdict, fix, verdict_on
 from timewheel.inspect.reader import Unseen
+from timewheel.provision.findings import Finding, Kind, Severity
 
 __all__ = [
     "KINDS",

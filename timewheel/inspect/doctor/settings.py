@@ -31,9 +31,9 @@ from timewheel.core.broker_profile import BrokerProfile
 from timewheel.core.errors import ProfileError
 from timewheel.core.escapes import pulsar_admin
 from timewheel.inspect.doctor.seen import Seen, SeenTopic
+from timewheel.provision.foreign_settings import Settings, number
 
 T = TypeVar("T")
-Settings = Mapping[str, str]
 Place = Literal["topic", "namespace", "broker"]
 
 GB_BYTES = 1024**3
@@ -51,14 +51,6 @@ class InForce(Generic[T]):
     def where(self) -> str:
         """The origin, worded as the end of a sentence."""
         return "of the broker" if self.place == "broker" else f"set on the {self.place} {self.subject}"
-
-
-def number(settings: Settings | None, name: str, default: int) -> int:
-    """Return a numeric setting of the broker; the default if it is unknown or no number."""
-    try:
-        return int(float((settings or {}).get(name, "")))
-    except (ValueError, OverflowError):  # "inf" is no number of anything
-        return default
 
 
 def is_on(settings: Settings | None, name: str, *, default: bool) -> bool:

@@ -15,7 +15,8 @@ from timewheel.inspect.doctor.checks.cursors import CURSORS, DELAYS
 from timewheel.inspect.doctor.checks.layout import LAYOUT, PLACES, SIGHT
 from timewheel.inspect.doctor.checks.relays import CLIENTS, CLOCKS, HOPS, RELAYS, SHADOWS
 from timewheel.inspect.doctor.checks.storage import EXPIRY, KEEPING, QUOTAS, STORAGE
-from timewheel.inspect.doctor.seen import Check, Finding, Kind, Seen, Severity
+from timewheel.inspect.doctor.seen import Check, Seen
+from timewheel.provision.findings import Finding, Kind, Severity
 from timewheel.provision.provision_steps import SetPolicy, Step
 from timewheel.provision.provisioning import ensure
 
@@ -109,18 +110,7 @@ def facts_of(verdict: Verdict, done: Iterable[Step] = ()) -> dict[str, Any]:
         "errors": verdict.count(Severity.ERROR),
         "warnings": verdict.count(Severity.WARNING),
         "notes": verdict.count(Severity.INFO),
-        "findings": [
-            {
-                "slug": finding.slug,
-                "severity": finding.severity.word,
-                "subject": finding.subject,
-                "read": finding.read,
-                "why": finding.why,
-                "cure": finding.cure,
-                "fix": None if finding.fix is None else str(finding.fix),
-            }
-            for finding in verdict.findings
-        ],
+        "findings": [finding.facts() for finding in verdict.findings],
         "left_out": [kind.slug for kind in verdict.left_out],
         "is_blind": verdict.is_blind,
         "fixed": [{"topic": step.topic, "step": str(step)} for step in done],

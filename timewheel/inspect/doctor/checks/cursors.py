@@ -4,26 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from timewheel.broker.admin.policies import DELAYED_DELIVERY, PAUSE_ON_ACK_STATE, DelayedDelivery
-from timewheel.core.durations import SECOND_MS, format_duration, spelled
+from timewheel.broker.admin.policies import DELAYED_DELIVERY, PAUSE_ON_ACK_STATE
 from timewheel.core.escapes import pulsar_admin, timewheel_command
 from timewheel.core.plurals import counted
-from timewheel.inspect.doctor.seen import (
-    Finding,
-    Kind,
-    Seen,
-    SeenTopic,
-    check,
-    error_kind,
-    note_kind,
-    warning_kind,
-)
-from timewheel.inspect.doctor.settings import all_in_force, broker_command, is_on, number
+from timewheel.inspect.doctor.seen import Seen, SeenTopic, check
+from timewheel.inspect.doctor.settings import all_in_force, broker_command, is_on
 from timewheel.inspect.gaps import Level, SubscriptionGaps
 from timewheel.inspect.gaps.gap_status import PLAN_HELPS, may_need_shadow, plan_command
 from timewheel.inspect.reader import Source
-from timewheel.provision.foreign_settings import set_delayed_delivery
-from timewheel.provision.provision_steps import SetPolicy
+from timewheel.provision.findings import Finding, error_kind, note_kind, warning_kind
+from timewheel.provision.foreign_settings import (
+    DELAY_TOO_LONG,
+    DELAYS_OFF,
+    TICK_DIFFERS,
+    delayed_delivery_findings,
+    number,
+)
 from timewheel.provision.shadow_commands import shadow_commands
 
 CURES = (
@@ -156,12 +152,6 @@ CURSORS = (_gaps, _pauses, _formats)
 
 
 # fmt: off
-DELAYS_OFF = error_kind(slug="delays-off", do="Switch delayed delivery on for the topic.",
-    why="With delayed delivery off the broker delivers every timer at once.")
-DELAY_TOO_LONG = error_kind(slug="delay-too-long", do="Raise or remove the bound for the topic.",
-    why="The broker refuses a message that is delayed for longer than its bound, and timers wait here for longer.")
-TICK_DIFFERS = warning_kind(slug="tick-differs", do="Write the broker's tick into the plan.",
-    why="The plan's lead is computed from its tick: now it is too short, so timers are late, or needlessly long.")
 EARLY_FOR_OTHERS = note_kind(slug="early-for-others",
     do="Nothing, or make the broker strict, or read with timewheel's consumers.",
     why="The broker may deliver up to a tick early, and only timewheel's consumers hold early timers back.")
@@ -185,36 +175,10 @@ def _delays(seen: Seen) -> Iterator[Finding]:
     for topic, found in all_in_force(seen, DELAYED_DELIVERY):
         if not topic.by_broker:
             continue
-        if not found.value.active:
-            read = f"delayed delivery is off, {found.where}"
-            yield _repaired(DELAYS_OFF, seen, topic, found.value, read)
-            continue
-        stay_ms = 0 if topic.spec is None else topic.spec.longest_stay_ms
-        if found.value.refuses(stay_ms):
-            read = f"the longest delay is {format_duration(found.value.max_delay_ms)}, {found.where}"
-            read += f"; timers wait {spelled(stay_ms)}"
-            yield _repaired(DELAY_TOO_LONG, seen, topic, found.value, read)
-        if seen.plan is not None and found.value.tick_ms != seen.plan.tick_ms:
-            read = f"the tick is {found.value.tick_ms} ms, {found.where}; the plan says {seen.plan.tick_ms} ms"
-            cure = f'write tick = "{format_duration(found.value.tick_ms)}" into {seen.target}'
-            yield TICK_DIFFERS.at(topic.name, read=read, cure=cure)
-
-
-def _repaired(kind: Kind, seen: Seen, topic: SeenTopic, found: DelayedDelivery, read: str) -> Finding:
-    value = DelayedDelivery(active=True, tick_ms=found.tick_ms, max_delay_ms=0)
-    return kind.at(
-        topic.name,
-        read=read,
-        cure=_command(seen, topic, found),
-        fix=None if topic.spec is None else SetPolicy(topic=topic.name, policy=DELAYED_DELIVERY, value=value),
-    )
-
-
-def _command(seen: Seen, topic: SeenTopic, found: DelayedDelivery) -> str:
-    if found.tick_ms % SECOND_MS and topic.spec is not None:
-        # Only whole seconds fit pulsar-admin, so its command would change the tick.
-        return timewheel_command("doctor", seen.target, "--fix")
-    return set_delayed_delivery(topic.name, found)
+        tick_ms, origin = None if seen.plan is None else seen.plan.tick_ms, f", {found.where}"
+        yield from delayed_delivery_findings(
+            topic.name, found.value, spec=topic.spec, tick_ms=tick_ms, target=seen.target, origin=origin
+        )
 
 
 def _merged_buckets(seen: Seen) -> int:

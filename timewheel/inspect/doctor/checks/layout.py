@@ -3,24 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from timewheel.core.errors import TopologyError
 from timewheel.core.escapes import pulsar_admin, timewheel_command
-from timewheel.inspect.doctor.seen import (
-    Finding,
-    Kind,
-    Seen,
-    SeenTopic,
-    check,
-    error_kind,
-    note_kind,
-    warning_kind,
-)
+from timewheel.inspect.doctor.seen import Seen, SeenTopic, check
 from timewheel.inspect.doctor.settings import broker_command, is_on
 from timewheel.inspect.missing_topics import NO_TOPIC
 from timewheel.inspect.reader import Source
-from timewheel.provision.foreign_settings import foreign_subscriptions
-from timewheel.provision.former_topics import findings_of, left_behind
+from timewheel.provision.findings import Finding, Kind, error_kind, note_kind, warning_kind
+from timewheel.provision.foreign_settings import (
+    FOREIGN_SUBSCRIPTION,
+    REPLICATED,
+    foreign_subscriptions,
+    replication_findings,
+)
+from timewheel.provision.former_topics import FORMER_TOPIC, findings_of, left_behind
 from timewheel.provision.provision_steps import (
     CreateMissedPartitions,
     CreateSubscription,
@@ -47,11 +45,6 @@ UNGUARDED = note_kind(slug="unguarded-topic", do="Set the topic's own policies."
     why="A policy that the namespace gets later applies to this topic, too, and drops timers.")
 NO_TOPIC_POLICIES = error_kind(slug="no-topic-policies", do="Switch policies of topics on.",
     why="Without policies of topics a TTL or a quota of the namespace drops timers, and hops are not deduplicated.")
-FOREIGN_SUBSCRIPTION = warning_kind(slug="foreign-subscription", do="Remove the subscription if it is not needed.",
-    why="Messages that a foreign subscription does not acknowledge stay on disk for ever.")
-FORMER_TOPIC = warning_kind(slug="former-topic", do="Deal with parked timers; remove the topic when it is empty.",
-    why="Timers of an earlier plan wait here: relays or consumers of this plan move them on while they run, "
-    "and parked timers wait for you.")
 LEFT_BEHIND = error_kind(slug="left-behind", do="Drain the topic before the first timer is due.",
     why="Timers of an earlier plan wait here, and this plan's relays and consumers do not read them by themselves.")
 # fmt: on
@@ -121,7 +114,7 @@ def _revisions(seen: Seen) -> tuple[list[Finding], list[Finding]]:
         except TopologyError as error:
             older.append(TOPIC_IN_THE_WAY.at(topic.name, read=error.problem, cure=error.remedy))
         of_other = same_revision(seen.plan, topic.name, topic.state.provisioned, seen.target)
-        same += [TOPIC_IN_THE_WAY.at(one.where, read=one.problem, cure=one.remedy) for one in of_other]
+        same += [replace(one, kind=TOPIC_IN_THE_WAY) for one in of_other]
     return older, same
 
 
@@ -153,8 +146,7 @@ def _foreign(seen: Seen) -> Iterator[Finding]:
         if topic.spec is None:
             continue
         for found in foreign_subscriptions(topic.spec, topic.state.subscriptions):
-            read = found.problem + _connected(topic)
-            yield FOREIGN_SUBSCRIPTION.at(found.where, read=read, cure=found.remedy)
+            yield replace(found, read=found.read + _connected(topic))
 
 
 def _connected(topic: SeenTopic) -> str:
@@ -177,16 +169,13 @@ def _former(seen: Seen) -> Iterator[Finding]:
         return
     stranded = {topic.name for topic in left_behind(seen.plan, seen.former)}
     for found in findings_of(seen.plan, seen.former, seen.target):
-        kind = LEFT_BEHIND if found.where in stranded else FORMER_TOPIC
-        yield kind.at(found.where, read=found.problem, cure=found.remedy)
+        yield replace(found, kind=LEFT_BEHIND) if found.subject in stranded else found
 
 
 LAYOUT = (_namespaces, _topics, _foreign, _former)
 
 
 # fmt: off
-REPLICATED = warning_kind(slug="replicated", do="Give the plan a holding_namespace of its own that is not replicated.",
-    why="A relay in each cluster would forward every timer, so that each is handled once for each cluster.")
 SCHEMAS_ENFORCED = note_kind(slug="schemas-enforced", do="Send to the plan's topics with the schema.",
     why="Where a topic has a schema, producers without one are refused; timewheel's relays pass schemas on.")
 SCHEMAS_FROZEN = warning_kind(slug="schemas-frozen",
@@ -201,11 +190,7 @@ def _places(seen: Seen) -> Iterator[Finding]:
     for name, policies in sorted(seen.namespaces.items()):
         if policies is None or name not in used:
             continue
-        if policies.is_replicated:
-            clusters = ", ".join(policies.replication_clusters)
-            read = f"it is replicated: {clusters}"
-            cure = f'write holding_namespace = "tenant/namespace", not replicated, into {seen.target}'
-            yield REPLICATED.at(name, read=read, cure=cure)
+        yield from replication_findings(policies, seen.target)
         if policies.document.get("is_allow_auto_update_schema") is False:
             read = f"is_allow_auto_update_schema is false, set on the namespace {name}"
             cure = pulsar_admin("namespaces", "set-is-allow-auto-update-schema", name, "--enable")

@@ -10,30 +10,28 @@ from timewheel.broker.admin.parts import begins_anew, relays_of
 from timewheel.broker.admin.policies import DEDUPLICATION, MAX_UNACKED_PER_CONSUMER, MAX_UNACKED_PER_SUBSCRIPTION
 from timewheel.broker.admin.stats import DELAYING_TYPES, ConsumerStats
 from timewheel.core.durations import HOUR_MS, MINUTE_MS, SECOND_MS, format_duration, span, spelled
-from timewheel.core.early_delivery import DEFAULT_MAX_HELD, HELD_SHARE
+from timewheel.core.early_delivery import DEFAULT_MAX_HELD
 from timewheel.core.escapes import pulsar_admin, timewheel_command
 from timewheel.core.names import RELAY_CONSUMER, RELAY_SUBSCRIPTION
 from timewheel.core.plan import Plan
 from timewheel.core.plurals import counted
 from timewheel.core.routing import Router
 from timewheel.core.steps import far_ms
-from timewheel.inspect.doctor.seen import (
-    Finding,
-    Kind,
-    Newest,
-    Part,
-    Seen,
-    SeenTopic,
-    check,
-    error_kind,
-    note_kind,
-    some_of,
-    warning_kind,
-)
-from timewheel.inspect.doctor.settings import broker_command, in_force, number
+from timewheel.inspect.doctor.seen import Newest, Part, Seen, SeenTopic, check, some_of
+from timewheel.inspect.doctor.settings import broker_command, in_force
 from timewheel.inspect.missing_topics import ENDS, MOVING, UNDER_WAY, mover_in
 from timewheel.inspect.reader import Source
-from timewheel.provision.foreign_settings import producer_name_findings, relay_count_findings, unacknowledged_findings
+from timewheel.provision.findings import Finding, Kind, error_kind, note_kind, warning_kind
+from timewheel.provision.foreign_settings import (
+    ENOUGH_UNACKNOWLEDGED,
+    FEW_UNACKNOWLEDGED,
+    MANY_RELAYS,
+    NAMES_FULL,
+    number,
+    producer_name_findings,
+    relay_count_findings,
+    unacknowledged_findings,
+)
 from timewheel.provision.former_topics import run_command
 from timewheel.provision.provision_steps import SetPolicy
 
@@ -47,8 +45,6 @@ NO_RELAY_YET = note_kind(slug="no-relay-yet", do="Start a relay before timers be
     why="Nothing waits in this plan's own topics yet; the first timer that does needs a relay.")
 NO_STANDBY = note_kind(slug="no-standby", do="Run two or three relays.",
     why="One relay works alone: while it is down, timers do not move on.")
-MANY_RELAYS = warning_kind(slug="many-relays", do="Run relays as a service of two or three.",
-    why="All but one relay of a partition keep threads and connections and do nothing, and each may take it over.")
 RELAY_LATE = error_kind(slug="relay-late", do="See whether relays run and are ready, and their logs.",
     why="A timer should have left so long ago that the plan's guard is used up: timers are delivered late.")
 RELAY_BEHIND = warning_kind(slug="relay-behind", do="See whether relays run and are ready, and their logs.",
@@ -114,8 +110,7 @@ def _numbers(seen: Seen, tiers: list[SeenTopic]) -> Iterator[Finding]:
             read = f"one relay is connected to {topic.name}"
             yield NO_STANDBY.at(topic.name, read=read, cure=_start(seen))
         if topic.spec is not None and seen.plan is not None and seen.plan.relay == "embedded":
-            for found in relay_count_findings(topic.spec, most, seen.target):
-                yield MANY_RELAYS.at(topic.name, read=found.problem, cure=found.remedy)
+            yield from relay_count_findings(topic.spec, most, seen.target)
 
 
 def _reading(seen: Seen) -> tuple[str, str] | None:
@@ -186,9 +181,6 @@ RELAYS = (_foreign_consumers, _presence, _lateness)
 # fmt: off
 NO_DEDUPLICATION = warning_kind(slug="no-deduplication", do="Switch deduplication on for the topic.",
     why="A killed relay sends its unacknowledged hops again, and here they are stored twice.")
-NAMES_FULL = warning_kind(slug="producer-names-full",
-    do="Find the client that keeps opening producers; let the broker remember more.",
-    why="Beyond the number of producer names that it keeps the broker forgets some, and may store a hop twice.")
 FEW_NAMES = warning_kind(slug="few-producer-names", do="Let the broker remember more names.",
     why="The broker keeps fewer producer names than this plan opens for a partition, and may store a hop twice.")
 NAMES_FORGOTTEN_SOON = warning_kind(slug="producer-names-forgotten-soon",
@@ -226,8 +218,7 @@ def _names(seen: Seen) -> Iterator[Finding]:
         known = [part.producer_names for part in topic.parts if part.producer_names is not None]
         if topic.spec is None or not known:
             continue
-        for found in producer_name_findings(topic.spec, max(known), seen.settings):
-            yield NAMES_FULL.at(found.where, read=found.problem, cure=found.remedy)
+        yield from producer_name_findings(topic.spec, max(known), seen.settings)
 
 
 @check(FEW_NAMES, NAMES_FORGOTTEN_SOON, needs={Source.SETTINGS})
@@ -399,9 +390,6 @@ SHADOWS = (_move_decider, _movers, _journal, _subscriptions, _removed, _compacti
 
 
 # fmt: off
-FEW_UNACKNOWLEDGED = warning_kind(slug="few-unacknowledged",
-    do="Raise the bound for the topic, or let consumers hold fewer.",
-    why="A consumer that holds its limit of early timers gets no more messages, not even messages due now.")
 BLOCKED = error_kind(slug="blocked-subscription",
     do="See whether a handler hangs; acknowledge or negatively acknowledge its messages.",
     why="Its consumers have too many unacknowledged messages: the broker delivers no more, not even messages due now.")
@@ -422,19 +410,15 @@ def _bounds(seen: Seen) -> Iterator[Finding]:
             continue
         one = in_force(seen, topic, MAX_UNACKED_PER_CONSUMER)
         if one is not None:
-            for found in unacknowledged_findings(topic.spec, one.value):
-                read = f"maxUnackedMessagesPerConsumer is {one.value:,}, {one.where}; {DEFAULT_MAX_HELD:,} may be held"
-                yield FEW_UNACKNOWLEDGED.at(topic.name, read=read, cure=found.remedy)
+            yield from unacknowledged_findings(topic.spec, one.value, f", {one.where}")
         together = in_force(seen, topic, MAX_UNACKED_PER_SUBSCRIPTION)
-        enough = DEFAULT_MAX_HELD * HELD_SHARE
-        if together is not None and 0 < together.value < enough:
+        if together is not None and 0 < together.value < ENOUGH_UNACKNOWLEDGED:
+            command = "set-max-unacked-messages-per-subscription"
             yield FEW_UNACKNOWLEDGED.at(
                 topic.name,
                 read=f"maxUnackedMessagesPerSubscription is {together.value:,}, {together.where}; each consumer may "
                 f"hold {DEFAULT_MAX_HELD:,}",
-                cure=pulsar_admin(
-                    "topicPolicies", "set-max-unacked-messages-per-subscription", topic.name, "-m", enough
-                ),
+                cure=pulsar_admin("topicPolicies", command, topic.name, "-m", ENOUGH_UNACKNOWLEDGED),
             )
 
 

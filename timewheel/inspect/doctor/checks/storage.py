@@ -15,7 +15,6 @@ from timewheel.broker.admin.policies import (
     PERSISTENCE,
     RETENTION,
     SIZE_QUOTA,
-    SUBSCRIPTION_EXPIRY_MIN,
     BacklogQuota,
     Persistence,
     Policy,
@@ -24,17 +23,17 @@ from timewheel.broker.admin.policies import (
 from timewheel.core.durations import DAY_MS, MINUTE_MS, SECOND_MS, format_duration, spelled
 from timewheel.core.escapes import pulsar_admin
 from timewheel.core.plurals import counted
-from timewheel.inspect.doctor.seen import Finding, Seen, SeenTopic, check, error_kind, note_kind, warning_kind
+from timewheel.inspect.doctor.seen import Seen, SeenTopic, check
 from timewheel.inspect.doctor.settings import (
     InForce,
     all_in_force,
     broker_command,
     in_force,
     is_on,
-    number,
-    of_namespace,
 )
 from timewheel.inspect.reader import Source
+from timewheel.provision.findings import Finding, error_kind, note_kind, warning_kind
+from timewheel.provision.foreign_settings import SUBSCRIPTIONS_EXPIRE, expiry_findings, number
 from timewheel.provision.provision_steps import SetPolicy
 
 # fmt: off
@@ -284,8 +283,6 @@ TTL_BEYOND_STAY = warning_kind(slug="ttl-beyond-stay", do="Set the topic's own T
     why="Timers wait longer than planned while consumers or relays are down, and then the TTL drops them.")
 TTL_OVER_DELAYS = warning_kind(slug="ttl-over-delays", do="Set the topic's own TTL to 0.",
     why="A message that is delayed for longer than the TTL is dropped, and is never delivered.")
-SUBSCRIPTIONS_EXPIRE = error_kind(slug="subscription-expiry", do="Switch it off for the namespace.",
-    why="A subscription without a consumer for this long is removed, with its backlog.")
 # fmt: on
 
 
@@ -313,14 +310,10 @@ def _ttl(seen: Seen) -> Iterator[Finding]:
 
 @check(SUBSCRIPTIONS_EXPIRE, needs={Source.NAMESPACES, Source.SETTINGS}, of_any_topic=True)
 def _subscriptions(seen: Seen) -> Iterator[Finding]:
-    for namespace in sorted(seen.namespaces):
-        found = of_namespace(seen, namespace, SUBSCRIPTION_EXPIRY_MIN)
+    for namespace, policies in sorted(seen.namespaces.items()):
         within = [topic for topic in seen.topics if topic.namespace == namespace]
-        is_at_stake = any(topic.spec is not None or any(topic.subscriptions()) for topic in within)
-        if found is not None and found.value > 0 and is_at_stake:
-            read = f"subscriptions expire after {found.value} min, {found.where}"
-            cure = pulsar_admin("namespaces", "set-subscription-expiration-time", namespace, "-t", 0)
-            yield SUBSCRIPTIONS_EXPIRE.at(namespace, read=read, cure=cure)
+        if policies is not None and any(topic.spec is not None or any(topic.subscriptions()) for topic in within):
+            yield from expiry_findings(policies, seen.settings)
 
 
 EXPIRY = (_ttl, _subscriptions)
