@@ -1,6 +1,6 @@
 """How near is the planner's evaluation to the truth, on histories of every kind?
 
-Each generated workload (`timewheel.spark_planner.history.generate`) is read by Spark into the planner's statistic, and
+Each generated workload (`examples.history.generate`) is read by Spark into the planner's statistic, and
 five plans are evaluated from that: native, tiers under a window of half a day and of an hour, day topics, two rings.
 The truth is the exact replay on Spark of the same rows through the same plan, its peak settled between the moments of
 its grid too. "From few cells" is what all candidates are compared by, before the best is evaluated from all cells.
@@ -135,7 +135,8 @@ def main(quick: bool = False) -> list[Result]:
 
 
 def _on(spark: SparkSession, name: str, rows: int, path: Path) -> Iterator[Comparison]:
-    from timewheel.spark_planner import WORKLOADS, generate, replay  # noqa: PLC0415 - the planner is an extra
+    from examples.history.generate import WORKLOADS, generate  # noqa: PLC0415 - the planner is an extra
+    from timewheel.spark_planner import replay  # noqa: PLC0415 - as above
 
     generate(spark, WORKLOADS[name], rows=rows).write.parquet(str(path))
     history = spark.read.parquet(str(path))

@@ -22,22 +22,6 @@ if TYPE_CHECKING:
     from .exact.replay import Replay, replay
     from .exact.sends import CachedSends, keep
     from .fleet import Fleet, plan_all
-    from .history.generate import (
-        DAY_AND_NIGHT,
-        WORKLOADS,
-        Bursts,
-        Delay,
-        Exponential,
-        Fixed,
-        FullHours,
-        OnTheClock,
-        Publishing,
-        Seasons,
-        Share,
-        Uniform,
-        Workload,
-        generate,
-    )
     from .history.keys import KeyShares
     from .history.read import ColumnMapping, read_history
     from .job import History, Planned, Prediction, Traffic, compare, plan_for, predict, survey, traffic_of
@@ -48,43 +32,29 @@ if TYPE_CHECKING:
     from .summary.survey import Survey, add_survey, drop_days_before, load_survey, stored_days
 
 __all__ = [
-    "DAY_AND_NIGHT",
-    "WORKLOADS",
-    "Bursts",
     "CachedSends",
     "Choice",
     "ColumnMapping",
     "Constraints",
     "Cost",
-    "Delay",
     "Estimated",
-    "Exponential",
-    "Fixed",
     "Fleet",
-    "FullHours",
     "Grid",
     "History",
     "KeyShares",
-    "OnTheClock",
     "Planned",
     "Prediction",
     "Prices",
     "Progress",
     "ProgressCallback",
-    "Publishing",
     "Replay",
-    "Seasons",
-    "Share",
     "Statistic",
     "Survey",
     "Traffic",
-    "Uniform",
-    "Workload",
     "add_survey",
     "compare",
     "drop_days_before",
     "estimate",
-    "generate",
     "keep",
     "load_survey",
     "local_session",
@@ -110,8 +80,6 @@ __getattr__ = names_on_first_use(
         ".exact.ranges": "Grid",
         ".exact.sends": "CachedSends keep",
         ".fleet": "Fleet plan_all",
-        ".history.generate": "Bursts DAY_AND_NIGHT Delay Exponential Fixed FullHours OnTheClock Publishing "
-        "Seasons Share Uniform WORKLOADS Workload generate",
         ".history.keys": "KeyShares",
         ".history.read": "ColumnMapping read_history",
         ".job": "History Planned Prediction Traffic compare plan_for predict survey traffic_of",

@@ -1,4 +1,4 @@
-"""How renewals.parquet was made: ``python examples/history/make_renewals.py``. It needs the extra ``planner``.
+"""How renewals.parquet was made: ``python -m examples.history.make_renewals``. It needs the extra ``planner``.
 
 A service of subscriptions takes over 45,000 contracts within five days. Most timers remind of a renewal, at 09:00 UTC
 of a day within the next two months; some retry a payment soon, some ask a day later whether all is well. It is small,
@@ -14,17 +14,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql import SparkSession
 
+from examples.history.generate import DAY_AND_NIGHT, Exponential, Fixed, OnTheClock, Share, Workload, generate
 from timewheel.core import DAY_MS, HOUR_MS
-from timewheel.spark_planner import (
-    DAY_AND_NIGHT,
-    Exponential,
-    Fixed,
-    OnTheClock,
-    Share,
-    Workload,
-    generate,
-    local_session,
-)
+from timewheel.spark_planner import local_session
 
 PATH = Path(__file__).with_name("renewals.parquet")
 ROWS = 45_000

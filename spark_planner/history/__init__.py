@@ -1,1 +1,1 @@
-"""Reading a history from any file or table into normalised rows: columns, units, quarantine. Generated histories."""
+"""Reading a history from any file or table into normalised rows: columns, units, quarantine."""

@@ -10,12 +10,12 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from benchmarks.accuracy import HAS_NO_GAPS, LARGE_GAPS, PLANS, ROWS, Comparison, compared, survey_of, uniform_peak
+from examples.history.generate import WORKLOADS, generate
 from tests.support.exact_play import play
 from timewheel.core.durations import DAY_MS, HOUR_MS, MINUTE_MS
 from timewheel.core.plan import Plan
 from timewheel.spark_planner.exact.replay import replay
 from timewheel.spark_planner.history import columns
-from timewheel.spark_planner.history.generate import WORKLOADS, generate
 
 if TYPE_CHECKING:
     from tests.conftest import Evidence

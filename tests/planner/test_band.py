@@ -10,13 +10,13 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 
+from examples.history.generate import START_MS
 from tests.conftest import Evidence
 from tests.support.exact_play import native_peak, play
 from timewheel.core.durations import DAY_MS, HOUR_MS, MINUTE_MS
 from timewheel.core.plan import Calendar, Native, Plan, Ring, Scheme, Tiered, Wheel
 from timewheel.spark_planner.choice.candidates import as_shadow
 from timewheel.spark_planner.extrapolation import Continued, continued_from, warm_up
-from timewheel.spark_planner.history.generate import START_MS
 from timewheel.spark_planner.summary.cells import Cells
 
 A_DAY = 4_000

@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
+from examples.history.generate import START_MS
 from tests.support.plans import plan_of
 from timewheel.core.durations import DAY_MS, HOUR_MS
 from timewheel.core.plan import Tiered
 from timewheel.spark_planner.exact.replay import Asked, count_exactly, grid_for
 from timewheel.spark_planner.exact.sends import Stretch, extended, keep
 from timewheel.spark_planner.extrapolation import Days, continuation, extended_cells
-from timewheel.spark_planner.history.generate import START_MS
 from timewheel.spark_planner.summary.cells import Cells
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from examples.history.generate import START_MS
 from timewheel.core.durations import DAY_MS, HOUR_MS
 from timewheel.spark_planner.extrapolation import Days, days_of
-from timewheel.spark_planner.history.generate import START_MS
 from timewheel.spark_planner.summary.cells import Cells
 
 A_DAY = 2_400

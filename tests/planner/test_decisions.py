@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
+from examples.history.generate import START_MS
 from tests.support.brute_force import (
     Integers,
     Rollover,
@@ -30,7 +31,6 @@ from timewheel.core.plan import Calendar, Native, Plan, Ring, Scheme, Tiered, Wh
 from timewheel.spark_planner.choice.choose import EACH
 from timewheel.spark_planner.choice.constraints import GAP_FRACTION, REDELIVERED, Constraints
 from timewheel.spark_planner.exact.replay import scattered
-from timewheel.spark_planner.history.generate import START_MS
 from timewheel.spark_planner.job import Passes, Planned, plan_for, planning, survey, traffic_of
 from timewheel.spark_planner.pricing.evaluate import evaluate
 from timewheel.spark_planner.summary.cells import Cells

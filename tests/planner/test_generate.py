@@ -11,9 +11,7 @@ import numpy as np
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from timewheel.core.durations import DAY_MS, HOUR_MS, MINUTE_MS
-from timewheel.spark_planner.history import columns
-from timewheel.spark_planner.history.generate import (
+from examples.history.generate import (
     DAY_AND_NIGHT,
     START_MS,
     WORKLOADS,
@@ -25,6 +23,8 @@ from timewheel.spark_planner.history.generate import (
     Workload,
     generate,
 )
+from timewheel.core.durations import DAY_MS, HOUR_MS, MINUTE_MS
+from timewheel.spark_planner.history import columns
 
 ROWS = 20_000
 

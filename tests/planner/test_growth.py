@@ -13,10 +13,10 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
+from examples.history.generate import START_MS
 from timewheel.core.broker_profile import BrokerProfile
 from timewheel.core.durations import DAY_MS
 from timewheel.core.plan import Native, Plan
-from timewheel.spark_planner.history.generate import START_MS
 from timewheel.spark_planner.history.sampled import SAMPLE_NOTE
 from timewheel.spark_planner.job import Planned, plan_for, survey
 from timewheel.spark_planner.results import tables

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from pyspark.sql import SparkSession
 
+from examples.history.generate import START_MS
 from tests.planner.test_survey import with_limit
 from tests.support.cursor import exact_gaps
 from timewheel.core.durations import DAY_MS, HOUR_MS, spelled
@@ -16,7 +17,6 @@ from timewheel.core.gap_law import WATCH_SHARE
 from timewheel.core.plan import Native, Plan, Ring, Tiered, Wheel
 from timewheel.spark_planner.choice.constraints import TWICE, Constraints, max_countable
 from timewheel.spark_planner.exact.replay import routes
-from timewheel.spark_planner.history.generate import START_MS
 from timewheel.spark_planner.job import History, Planned, least_limit, never_held_ms, plan_for, survey
 from timewheel.spark_planner.results.facts import verdict
 from timewheel.spark_planner.results.report_page import gaps_over_time, headlines

@@ -13,12 +13,12 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as all of Spark's world calls it
 
+from examples.history.generate import WORKLOADS, generate
 from timewheel.core.broker_profile import BrokerProfile
 from timewheel.core.durations import DAY_MS, HOUR_MS
 from timewheel.core.plan import Calendar, Native, Plan, Tiered
 from timewheel.spark_planner.errors import HistoryUnreadable, StatisticUnreadable, TooManyTopics
 from timewheel.spark_planner.history import columns
-from timewheel.spark_planner.history.generate import WORKLOADS, generate
 from timewheel.spark_planner.history.read import ColumnMapping, assessed, read_history
 from timewheel.spark_planner.job import plan_for, survey
 from timewheel.spark_planner.summary.cells import CELL_LIMIT, Cells, bounded_together

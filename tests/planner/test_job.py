@@ -9,13 +9,13 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
+from examples.history.generate import START_MS
 from tests.support.exact_play import native_peak
 from tests.support.workloads import WORKLOADS
 from timewheel.core.broker_profile import BrokerProfile
 from timewheel.core.durations import DAY_MS, HOUR_MS
 from timewheel.core.plan import Calendar, Native, Plan, Tiered
 from timewheel.spark_planner.errors import NoSuchTopic, SeveralTopics
-from timewheel.spark_planner.history.generate import START_MS
 from timewheel.spark_planner.job import History, Planned, plan_for, survey
 from timewheel.spark_planner.results.facts import delay_quantile_ms, delay_spans, verdict
 from timewheel.spark_planner.session import Progress, no_report, told

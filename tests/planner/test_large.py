@@ -13,13 +13,13 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
+from examples.history.generate import START_MS
 from tests.support.brute_force import Integers, Rollover, arrivals, most_gaps
 from tests.support.forgetting import redelivered_exactly
 from timewheel.core.broker_profile import AckFormat, BrokerProfile
 from timewheel.core.durations import DAY_MS, HOUR_MS, MINUTE_MS
 from timewheel.core.plan import Plan, Tiered
 from timewheel.spark_planner.exact.replay import Asked, count_exactly, grid_for
-from timewheel.spark_planner.history.generate import START_MS
 from timewheel.spark_planner.history.read import read_history
 from timewheel.spark_planner.job import survey
 

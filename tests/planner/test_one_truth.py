@@ -18,6 +18,7 @@ from pyspark.sql import SparkSession
 from rich.console import Console
 from typer.testing import CliRunner
 
+from examples.history.generate import START_MS
 from tests.planner.test_survey import of_sends, with_limit
 from tests.support.contradictions import contradictions
 from tests.support.dependent import DEPENDENT
@@ -30,7 +31,6 @@ from timewheel.core.plan import Calendar, Native, Plan, Ring, Tiered, Wheel
 from timewheel.core.planfile import save_plan
 from timewheel.spark_planner.choice.candidates import article_plans
 from timewheel.spark_planner.estimating import estimate
-from timewheel.spark_planner.history.generate import START_MS
 from timewheel.spark_planner.job import plan_for, survey
 from timewheel.spark_planner.results import tables
 from timewheel.spark_planner.results.facts import (

@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 from pyspark.sql import SparkSession
 
+from examples.history.generate import START_MS
 from tests.support.planned_shadow import shadow_play
 from tests.support.plans import plan_of
 from timewheel.core.broker_profile import BrokerProfile
 from timewheel.core.durations import HOUR_MS
 from timewheel.spark_planner.choice.candidates import as_shadow
 from timewheel.spark_planner.choice.constraints import Constraints
-from timewheel.spark_planner.history.generate import START_MS
 from timewheel.spark_planner.job import History, Planned, plan_for, survey
 from timewheel.spark_planner.results.facts import verdict
 

@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 from pyspark.sql import SparkSession
 
+from examples.history.generate import START_MS
 from timewheel.core.broker_profile import BrokerProfile
 from timewheel.core.durations import DAY_MS
 from timewheel.core.plan import Native, Plan, Tiered
 from timewheel.spark_planner import extrapolation as continued
-from timewheel.spark_planner.history.generate import START_MS
 from timewheel.spark_planner.job import History, Passes, Planned, compare, plan_for, survey, traffic_of
 from timewheel.spark_planner.results.facts import (
     describe_native,

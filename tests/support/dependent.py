@@ -8,8 +8,8 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
+from examples.history.generate import START_MS
 from timewheel.core.durations import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS
-from timewheel.spark_planner.history.generate import START_MS
 
 Integers = NDArray[np.int64]
 Timers = tuple[Integers, Integers]

@@ -1,4 +1,4 @@
-"""Histories generated from a seed: for tests, benchmarks, and trying out a plan without a history.
+"""Histories generated from a seed: for the shipped example, benchmarks and tests.
 
 A row is a pure function of the seed and its number, by column expressions only: the same seed gives the same rows on
 any session, with any partitioning. Rows are in order of publish time, like a log of sends.
@@ -12,9 +12,7 @@ from dataclasses import dataclass
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as all of Spark's world calls it
 
-from timewheel.core.durations import DAY_MS, HOUR_MS, MINUTE_MS
-
-from . import columns
+from timewheel.core import DAY_MS, HOUR_MS, MINUTE_MS
 
 START_MS = 1_767_571_200_000  # 2026-01-05 00:00 UTC, a Monday: the start of generated histories
 _UNIT_BITS = 53  # random bits of a number in [0, 1): the precision of a double
@@ -191,7 +189,7 @@ def generate(
     start_ms: int = START_MS,
     partitions: int | None = None,
 ) -> DataFrame:
-    """Generate a history of ``rows`` timers as `columns.HISTORY_SCHEMA`, in order of publish time.
+    """Generate a normalised history of ``rows`` timers, in order of publish time.
 
     Args:
         spark: Any session.
@@ -217,23 +215,23 @@ def generate(
     key = F.concat(F.lit("key-"), F.floor(unit(3) * workload.keys).cast("string"))
     sizes = workload.max_bytes - workload.least_bytes + 1
     topics = F.array(*map(F.lit, workload.topics))
-    due_ms = F.col(columns.PUBLISH_MS) + _delay_ms(workload.shares, unit(1), unit(2))
+    due_ms = F.col("publish_ms") + _delay_ms(workload.shares, unit(1), unit(2))
     size_bytes = F.lit(workload.least_bytes) + F.floor(unit(4) * sizes)
     topic = F.get(topics, F.floor(unit(5) * len(workload.topics)).cast("int"))
     frame = (
         spark.range(0, -(-rows // together), 1, partitions)
         .withColumnRenamed("id", "stretch")
         .select("stretch", F.posexplode(F.array_sort(points)).alias("turn", "point"))
-        .select((begin + F.col("turn")).alias("id"), publish_ms.alias(columns.PUBLISH_MS))
+        .select((begin + F.col("turn")).alias("id"), publish_ms.alias("publish_ms"))
     )
     # Only the key can be null; coalesce makes the columns non-nullable for Spark, as the schema requires.
     zero, none = F.lit(0).cast("bigint"), F.lit("")
     return frame.select(
-        F.coalesce(columns.PUBLISH_MS, zero).alias(columns.PUBLISH_MS),
-        F.coalesce(due_ms, zero).alias(columns.DUE_MS),
-        F.coalesce(size_bytes, zero).alias(columns.SIZE_BYTES),
-        (key if workload.keys else F.lit(None)).cast("string").alias(columns.KEY),
-        F.coalesce(topic, none).alias(columns.TOPIC),
+        F.coalesce("publish_ms", zero).alias("publish_ms"),
+        F.coalesce(due_ms, zero).alias("due_ms"),
+        F.coalesce(size_bytes, zero).alias("size_bytes"),
+        (key if workload.keys else F.lit(None)).cast("string").alias("key"),
+        F.coalesce(topic, none).alias("topic"),
     )
 
 
@@ -272,7 +270,7 @@ def _delay_ms(shares: Sequence[Share], pick: Column, draw: Column) -> Column:
 
 
 def _drawn_ms(delay: Delay, draw: Column) -> Column:
-    publish_ms = F.col(columns.PUBLISH_MS)
+    publish_ms = F.col("publish_ms")
     match delay:
         case Fixed(delay_ms=delay_ms):
             return F.lit(delay_ms).cast("bigint")
