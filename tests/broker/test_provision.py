@@ -594,7 +594,7 @@ def test_a_first_plan_for_a_topic_with_native_timers_says_that_they_stay(
     eventually(lambda: delayed() == 20, 60, message="the broker has read all of them")
 
     first = timewheel("topics", "ensure", str(plan_file), *where)
-    said = f"info: {topic}: 20 timers wait here under the broker's own delay: this plan moves none of them"
+    said = f"info: {topic}: 20 timers wait here under the broker's own delay, and a partition may have 10,000 gaps."
     assert first.returncode == 0
     assert said in first.stdout
     assert "first a shadow" not in first.stdout, "so few"

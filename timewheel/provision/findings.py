@@ -83,7 +83,7 @@ class Finding:
         return self.kind.why
 
     def __str__(self) -> str:
-        return f"{self.severity.word}: {self.subject}: {self.read}. {self.why} {self.cure}"
+        return f"{self.severity.word}: {self.subject}: {self.read}. {self.why} Cure: {self.cure}"
 
     def facts(self) -> dict[str, str | None]:
         """Return the finding as plain values, for JSON."""
