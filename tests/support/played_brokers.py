@@ -66,7 +66,7 @@ class PlayedTransport:
         assert not self.is_closed, "nothing is awaited behind the end"
         data = self.coming.pop(0) if self.coming else b""
         if not data and not self.coming and self.ends_with is not None:
-            raise BrokerLost(self.address, self.ends_with)
+            raise BrokerLost(str(self.address), self.ends_with)
         if not data:
             self._clock.advance(timeout_ms)
         return data
@@ -92,11 +92,11 @@ class PlayedBrokers:
 
     def open(self, address: Address, timeout_ms: int) -> PlayedTransport:
         if str(address) not in self.answers:
-            raise BrokerLost(address, "nobody is there")
+            raise BrokerLost(str(address), "nobody is there")
         answers = self.answers[str(address)]
         if answers is None:
             self._clock.advance(timeout_ms)
-            raise BrokerLost(address, "it did not answer in time") from TimeoutError()
+            raise BrokerLost(str(address), "it did not answer in time") from TimeoutError()
         self.opened.append(PlayedTransport(address, self._clock, answers))
         return self.opened[-1]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from timewheel.core.errors import TimewheelError
+from timewheel.core.errors import TimewheelError, says
 
 __all__ = [
     "GapLogUnreadable",
@@ -17,22 +17,13 @@ __all__ = [
 ]
 
 
-class _ProblemOfTopic(Exception):
-    """A problem with a topic.
-
-    Attributes:
-        topic: The topic, or a partition of it.
-        problem: The problem.
-    """
-
-    def __init__(self, topic: str, problem: str) -> None:
-        self.topic = topic
-        self.problem = problem
-        super().__init__(f"{topic}: {problem}")
-
-
-class NothingToSample(_ProblemOfTopic, TimewheelError, LookupError):
+@says("{topic}: {problem}")
+class NothingToSample(TimewheelError, LookupError):
     """The topic does not exist, or has no entries that stay long enough to be read."""
+
+    topic: str
+    """The topic, or a partition of it."""
+    problem: str
 
 
 class NotOfThisPlan(TimewheelError, LookupError):
@@ -57,18 +48,13 @@ class NotOfThisPlan(TimewheelError, LookupError):
         )
 
 
+@says("{target}: {problem}")
 class NoSuchTarget(TimewheelError, LookupError):
-    """The target does not exist, or its name is invalid.
+    """The target does not exist, or its name is invalid."""
 
-    Attributes:
-        target: The target as the user named it.
-        problem: The problem with the target.
-    """
-
-    def __init__(self, target: str, problem: str) -> None:
-        self.target = target
-        self.problem = problem
-        super().__init__(f"{target}: {problem}")
+    target: str
+    """The target as the user named it."""
+    problem: str
 
 
 class GapLogUnreadable(TimewheelError, ValueError):
@@ -102,23 +88,23 @@ class LogUnreadable(TimewheelError, ValueError):
         super().__init__(f"log {path}{f', line {line}' if line else ''}: {reason}; it was not written on")
 
 
+@says(
+    "{timer_id!r} does not contain its time of sending, as generated ids do: give that time with --sent-at TIME, or "
+    "the due time with --due TIME, which reads every entry"
+)
 class SendTimeUnknown(TimewheelError, ValueError):
-    """The send time of a timer is neither in its id nor given.
+    """The send time of a timer is neither in its id nor given."""
 
-    Attributes:
-        timer_id: Id of the timer.
-    """
-
-    def __init__(self, timer_id: str) -> None:
-        self.timer_id = timer_id
-        super().__init__(
-            f"{timer_id!r} does not contain its time of sending, as generated ids do: give that time with --sent-at "
-            "TIME, or the due time with --due TIME, which reads every entry"
-        )
+    timer_id: str
 
 
-class ReplayFailed(_ProblemOfTopic, TimewheelError, RuntimeError):
+@says("{topic}: {problem}")
+class ReplayFailed(TimewheelError, RuntimeError):
     """Dead letters could not be replayed or discarded.
 
     Dead letters that were published but not acknowledged exist twice.
     """
+
+    topic: str
+    """The topic, or a partition of it."""
+    problem: str

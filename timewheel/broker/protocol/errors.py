@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from timewheel.core.errors import TimewheelError
+from timewheel.core.errors import TimewheelError, says
 
 _SHOWN_CHARS = 300
 """Limit of a broker's text in an error message."""
@@ -18,22 +18,18 @@ class BinaryProtocolError(TimewheelError):
     """A failure of the binary protocol between timewheel and a broker."""
 
 
+@says("the broker sent {fact}; {limit}; {remedy}")
 class ProtocolViolation(BinaryProtocolError, ValueError):
     """Bytes that Pulsar's protocol does not allow.
 
     The connection is not used any more.
-
-    Attributes:
-        fact: Description of the bytes.
-        limit: The rule that they break.
     """
 
-    def __init__(
-        self, fact: str, limit: str, remedy: str = "connect again; if it stays, is this the broker's own port?"
-    ) -> None:
-        self.fact = fact
-        self.limit = limit
-        super().__init__(f"the broker sent {fact}; {limit}; {remedy}")
+    fact: str
+    """Description of the bytes."""
+    limit: str
+    """The rule that they break."""
+    remedy: str = "connect again; if it stays, is this the broker's own port?"
 
 
 class FrameTooLarge(ProtocolViolation):
@@ -92,77 +88,50 @@ class BrokerRefused(BinaryProtocolError):
         super().__init__(f"the broker refused to {request} ({name}): {shown_text(reason)}; {remedy}")
 
 
+@says("no connection to {address}: {reason}; {remedy}")
 class BrokerLost(BinaryProtocolError, ConnectionError):
     """The connection to the broker failed or was lost.
 
     Unconfirmed requests may have been carried out or not.
-
-    Attributes:
-        address: Host and port.
-        reason: How the connection ended.
     """
 
-    def __init__(self, address: object, reason: str, remedy: str = "connect again") -> None:
-        self.address = str(address)
-        self.reason = reason
-        super().__init__(f"no connection to {address}: {reason}; {remedy}")
+    address: str
+    """Host and port."""
+    reason: str
+    """How the connection ended."""
+    remedy: str = "connect again"
 
 
+@says("the broker gave no {awaited} within {waited_ms} ms; it may have done it: connect again")
 class BrokerSilent(BinaryProtocolError, TimeoutError):
-    """The broker sent nothing within a time-out.
+    """The broker sent nothing within a time-out."""
 
-    Attributes:
-        awaited: The expected answer.
-        waited_ms: The time-out.
-    """
-
-    def __init__(self, awaited: str, waited_ms: int) -> None:
-        self.awaited = awaited
-        self.waited_ms = waited_ms
-        super().__init__(f"the broker gave no {awaited} within {waited_ms} ms; it may have done it: connect again")
+    awaited: str
+    """The expected answer."""
+    waited_ms: int
 
 
+@says("{topic}: {reason}; what it had not confirmed may be done or not: look the topic up, and open it again")
 class ConsumerLost(BinaryProtocolError, ConnectionError):
-    """The broker closed a consumer: the topic moves, was unloaded, or is gone. It answers no more requests about it.
+    """The broker closed a consumer: the topic moves, was unloaded, or is gone. It answers no more requests about it."""
 
-    Attributes:
-        topic: The consumer's topic.
-        reason: The broker's reason.
-    """
-
-    def __init__(self, topic: str, reason: str) -> None:
-        self.topic = topic
-        self.reason = reason
-        super().__init__(
-            f"{topic}: {reason}; what it had not confirmed may be done or not: look the topic up, and open it again"
-        )
+    topic: str
+    reason: str
 
 
+@says("{topic}: {reason}")
 class LookupFailed(BinaryProtocolError, LookupError):
-    """No broker was found that serves a topic.
+    """No broker was found that serves a topic."""
 
-    Attributes:
-        topic: The topic.
-        reason: Why the lookup failed.
-    """
-
-    def __init__(self, topic: str, reason: str) -> None:
-        self.topic = topic
-        self.reason = reason
-        super().__init__(f"{topic}: {reason}")
+    topic: str
+    reason: str
 
 
+@says("{count} {what} at once, the limit is {limit}: wait for answers, or send fewer")
 class TooManyRequests(BinaryProtocolError, ValueError):
-    """More requests at once than a connection holds.
+    """More requests at once than a connection holds."""
 
-    Attributes:
-        what: The kind of item that exceeds its limit.
-        count: Number of items.
-        limit: The largest number allowed.
-    """
-
-    def __init__(self, what: str, count: int, limit: int) -> None:
-        self.what = what
-        self.count = count
-        self.limit = limit
-        super().__init__(f"{count} {what} at once, the limit is {limit}: wait for answers, or send fewer")
+    what: str
+    """The kind of item that exceeds its limit."""
+    count: int
+    limit: int

@@ -127,20 +127,20 @@ class SocketTransport:
         try:
             plain = socket.create_connection(address, timeout=timeout_s)
         except (OSError, UnicodeError) as error:  # UnicodeError: the host cannot be a name
-            raise BrokerLost(self.address, _said(error), "is a broker there, and is this its own port?") from error
+            raise BrokerLost(str(self.address), _said(error), "is a broker there, and is this its own port?") from error
         try:
             plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             self._socket = plain if tls is None else tls.wrap_socket(plain, server_hostname=address.host)
         except (OSError, ValueError) as error:
             plain.close()
-            raise BrokerLost(self.address, _said(error), _remedy(error)) from error
+            raise BrokerLost(str(self.address), _said(error), _remedy(error)) from error
 
     def send(self, data: bytes, timeout_ms: int) -> None:
         try:
             self._socket.settimeout(max(timeout_ms / 1000, _SHORTEST_S))
             self._socket.sendall(data)
         except OSError as error:
-            raise BrokerLost(self.address, _said(error)) from error
+            raise BrokerLost(str(self.address), _said(error)) from error
 
     def receive(self, timeout_ms: int) -> bytes:
         try:
@@ -149,9 +149,9 @@ class SocketTransport:
         except (TimeoutError, ssl.SSLWantReadError):
             return b""
         except OSError as error:
-            raise BrokerLost(self.address, _said(error)) from error
+            raise BrokerLost(str(self.address), _said(error)) from error
         if not data:
-            raise BrokerLost(self.address, _CLOSED)
+            raise BrokerLost(str(self.address), _CLOSED)
         return data
 
     def close(self) -> None:
@@ -295,7 +295,7 @@ class Session:
     def close(self) -> None:
         """Close the connection without a command, which a broker understands."""
         if self._failure is None:
-            self._fail(BrokerLost(self.address, "it was closed here", "open another one"))
+            self._fail(BrokerLost(str(self.address), "it was closed here", "open another one"))
 
     def _turn(self, deadline_ms: int) -> list[Event]:
         """Send, wait for bytes once, and return their events."""
