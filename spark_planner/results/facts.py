@@ -18,7 +18,7 @@ from timewheel.core.planfile import dump_plan
 from timewheel.core.plurals import counted
 
 from ..choice.choose import Assessed
-from ..choice.constraints import GAP_FRACTION, REDELIVERED, SILENCE_SECONDS, TWICE, Cost, Room, at_growth
+from ..choice.constraints import GAP_FRACTION, REDELIVERED, SILENCE_SECONDS, TWICE, Room, at_growth
 from ..choice.reasons import (
     COUNTED,
     ESTIMATED,
@@ -64,16 +64,17 @@ def delay_spans(cells: Cells) -> dict[str, float]:
 
 def reading(cells: Cells) -> str:
     """Describe the history in a sentence that shows a reader whether columns and units were interpreted correctly."""
-    first, last = (
-        datetime.fromtimestamp(at_ms / 1_000, UTC)
-        for at_ms in (int(cells.publish_min_ms.min()), int(cells.publish_max_ms.max()))
-    )
+    first, last = _utc(int(cells.publish_min_ms.min())), _utc(int(cells.publish_max_ms.max()))
     half, most = (rounded_up(delay_quantile_ms(cells, share)) for share in (0.5, 0.99))
     return (
         f"As read: {counted(cells.timers, 'timer')} sent from {first:%Y-%m-%d %H:%M} to {last:%Y-%m-%d %H:%M} UTC; "
         f"half of the delays are within {half}, 99 % within {most}, "
         f"the longest is {rounded_up(int(cells.delay_max_ms.max()))}."
     )
+
+
+def _utc(at_ms: float) -> datetime:
+    return datetime.fromtimestamp(at_ms / 1_000, UTC)
 
 
 def delay_quantile_ms(cells: Cells, share: float) -> int:
@@ -195,7 +196,7 @@ def trend_in(planned: Planned) -> Trend | None:
 def reached_on(planned: Planned, room: Room, trend: Trend) -> str:
     """Return the day on which a limit is reached, such as ``2027-03-14``; empty: not within ten years."""
     at_ms = trend.reached_ms(room.times * planned.growth)
-    return "" if at_ms is None else f"{datetime.fromtimestamp(at_ms / 1_000, UTC):%Y-%m-%d}"
+    return "" if at_ms is None else f"{_utc(at_ms):%Y-%m-%d}"
 
 
 def describe_growth(planned: Planned) -> str:
@@ -285,9 +286,7 @@ def describe_traffic(traffic: Continued) -> list[str]:
     left_out = traffic.continuation.days
     sentences = [said]
     if left_out.campaigns:
-        named = ", ".join(
-            f"{datetime.fromtimestamp(at_ms / 1_000, UTC):%Y-%m-%d}" for at_ms in _campaign_days_ms(left_out)
-        )
+        named = ", ".join(f"{_utc(at_ms):%Y-%m-%d}" for at_ms in _campaign_days_ms(left_out))
         sentences.append(
             f"Not continued: the campaign of {named}, when far more was sent than in the same hours of other days. If "
             "campaigns recur, give a history with several of them."
@@ -555,7 +554,10 @@ def assessed_facts(one: Assessed, answer: Planned | Estimated) -> dict[str, Any]
         "gaps": asdict(gaps(answer, one.evaluation)),
         "allowed_gaps": answer.choice.allowance.gaps(one.evaluation.plan),
         "delivered_again": asdict(again(answer, one.evaluation)),
-        **_cost(one.cost),
+        "cost_writes_per_second": one.cost.writes_per_second,
+        "entries_written_per_second": one.cost.written,
+        "cost_of_topics_writes_per_second": one.cost.topics,
+        "cost_of_relay_writes_per_second": one.cost.relay,
         "broken_constraints": list(one.broken),
     }
 
@@ -573,27 +575,15 @@ def alternative_facts(one: Alternative, answer: Planned | Estimated) -> dict[str
     }
 
 
-def _cost(cost: Cost) -> dict[str, float]:
-    return {
-        "cost_writes_per_second": cost.writes_per_second,
-        "entries_written_per_second": cost.written,
-        "cost_of_topics_writes_per_second": cost.topics,
-        "cost_of_relay_writes_per_second": cost.relay,
-    }
-
-
 def evaluation_facts(evaluation: Evaluation) -> dict[str, Any]:
+    names = [field.name for field in fields(evaluation) if field.name not in _LEFT_OUT]
     values = {
-        field.name: getattr(evaluation, field.name) for field in fields(evaluation) if field.name not in _LEFT_OUT
+        name: getattr(evaluation, name) for name in (*names, "gap_fraction", "timers_per_day", "writes_per_timer")
     }
     return {
         "scheme": describe(evaluation.plan),
         "partitions": evaluation.plan.partitions,
-        **{
-            name: asdict(value) if isinstance(value, Redelivered | Shadowed) else value
-            for name, value in values.items()
-        },
-        **{name: getattr(evaluation, name) for name in ("gap_fraction", "timers_per_day", "writes_per_timer")},
+        **{name: asdict(one) if isinstance(one, Redelivered | Shadowed) else one for name, one in values.items()},
     }
 
 

@@ -18,7 +18,7 @@ import numpy as np
 from timewheel._report.choices import Bar, BarChart, Choices, Named, bar_chart, choice_chart
 from timewheel._report.choices import Choice as Dot
 from timewheel._report.gap_chart import GapChart, Mark, Series, gap_chart
-from timewheel._report.page import Figure, Fold, Headline, Page, Section, Slider, Sliders
+from timewheel._report.page import Figure, Fold, Headline, Page, Section, Slider, Sliders, Table
 from timewheel._report.render import render_page
 from timewheel.core.broker_profile import BrokerProfile
 from timewheel.core.durations import DAY_MS, HOUR_MS, MINUTE_MS, format_duration, rounded_up
@@ -34,31 +34,8 @@ from ..exact.replay import Replay
 from ..fleet import Fleet, NativeFit
 from ..job import Planned
 from ..pricing.evaluate import Evaluation
-from . import tables
-from .facts import (
-    WITHOUT_SLIDERS,
-    Prices,
-    again,
-    alternatives_of,
-    consequence,
-    delay_quantile_ms,
-    delay_spans,
-    describe_band,
-    describe_copies,
-    describe_growth,
-    describe_keys,
-    describe_native,
-    describe_traffic,
-    fleet_again,
-    fleet_verdict,
-    front,
-    gaps,
-    in_words,
-    monthly,
-    next_steps,
-    reading,
-    verdict,
-)
+from . import facts, tables
+from .facts import Prices
 
 MAX_POINTS = 800
 """Most points of a line in a picture of width 700. Of neighbouring moments the highest is drawn, so that peaks remain.
@@ -118,9 +95,9 @@ def delays_figure(planned: Planned) -> Figure:
     cells = planned.history.cells(planned.topic)
     bars = [
         Bar(name=name, share=timers / cells.timers, note=f"({timers:,.0f})")
-        for name, timers in delay_spans(cells).items()
+        for name, timers in facts.delay_spans(cells).items()
     ]
-    half, most = (rounded_up(delay_quantile_ms(cells, share)) for share in (0.5, 0.99))
+    half, most = (rounded_up(facts.delay_quantile_ms(cells, share)) for share in (0.5, 0.99))
     caption = (
         f"From send to due: half of the timers wait at most {half}, 99 % at most {most}, none more than "
         f"{rounded_up(int(cells.delay_max_ms.max()))}. Gaps come from delays that differ: with one fixed delay there "
@@ -138,7 +115,7 @@ def front_figure(planned: Planned) -> Figure:
         return f"{tables.plan_label(plan)}: {known}"
 
     def dot(one: Evaluation) -> Dot:
-        found = gaps(planned, one)
+        found = facts.gaps(planned, one)
         cost = planned.constraints.cost_of(one).writes_per_second
         return Dot(plan=label(one.plan, found.known), at=(cost, found.value))
 
@@ -156,8 +133,8 @@ def front_figure(planned: Planned) -> Figure:
         Choices(
             title="Candidates by cost and gaps",
             caption=FRONT_CAPTION + tables.prices(planned.constraints),
-            points=dots(alternatives_of(planned)),
-            front=dots(front(planned)),
+            points=dots(facts.alternatives_of(planned)),
+            front=dots(facts.front(planned)),
             named=named,
             limit=limit,
             limit_name=f"the broker keeps {limit:,} ranges a partition",
@@ -338,21 +315,14 @@ ROWS = (
 def sliders(statistic: WhatIf) -> Sliders:
     start = statistic.start
     windows = [0, *windows_ms(statistic.options)]
+    found: list[tuple[str, str, Sequence[float], Callable[[float], str]]] = [
+        ("growth", "Volume", GROWTHS, lambda times: f"{times:g} x"),
+        ("gap_fraction", "Of the broker's gap limit", GAP_FRACTIONS, lambda part: f"{100 * part:.3g} %"),
+        ("window_ms", "Window", windows, lambda ms: format_duration(int(ms)) if ms else "any plan"),
+        ("topic_price", "Price of a topic", TOPIC_PRICES, lambda price: f"{price:g} entries/s"),
+    ]
     return Sliders(
-        sliders=[
-            _slider("growth", "Volume", GROWTHS, start.growth, lambda times: f"{times:g} x"),
-            _slider(
-                "gap_fraction",
-                "Of the broker's gap limit",
-                GAP_FRACTIONS,
-                start.gap_fraction,
-                lambda part: f"{100 * part:.3g} %",
-            ),
-            _slider("window_ms", "Window", windows, start.window_ms, _window),
-            _slider(
-                "topic_price", "Price of a topic", TOPIC_PRICES, start.topic_price, lambda price: f"{price:g} entries/s"
-            ),
-        ],
+        sliders=[_slider(name, label, usual, getattr(start, name), written) for name, label, usual, written in found],
         statistic=statistic.as_json(),
         rows=ROWS,
         columns=("cheapest here", "recommended plan"),
@@ -364,10 +334,6 @@ def _slider(name: str, label: str, usual: Iterable[float], start: float, written
     return Slider(
         name=name, label=label, stops=stops, texts=[written(stop) for stop in stops], start=stops.index(start)
     )
-
-
-def _window(window_ms: float) -> str:
-    return format_duration(int(window_ms)) if window_ms else "any plan"
 
 
 CERTAINTY = "with 95% confidence"
@@ -385,7 +351,8 @@ def headlines(planned: Planned, prices: Prices | None = None) -> list[Headline]:
 
 def _gaps(name: str, planned: Planned, evaluation: Evaluation, where: str) -> Headline:
     gaps = gaps_of(planned.choice, evaluation)
-    limit, value, band = planned.profile.gap_limit_ranges, gaps.value, describe_band(planned, evaluation.plan, gaps)
+    limit, value = planned.profile.gap_limit_ranges, gaps.value
+    band = facts.describe_band(planned, evaluation.plan, gaps)
     band = band and f"{band} {CERTAINTY}"
     lines = [f"{where}: {value / max(limit, 1):.0%} of the {limit:,} that the broker keeps", *filter(None, [band])]
     # Gaps above the requested fraction, but within the broker's limit, are neither good nor bad.
@@ -407,16 +374,11 @@ def _cost(planned: Planned, prices: Prices | None) -> Headline:
     ]
     if choice.native.history_ms < MINUTE_MS:
         lines.append("the mean of a minute, though this history is shorter")
-    bill, today = monthly(chosen, prices), monthly(choice.native, prices)
+    bill, today = facts.monthly(chosen, prices), facts.monthly(choice.native, prices)
     if bill is not None and today is not None:
         lines.insert(0, f"{bill.said(bill.total)} a month, native {today.said(today.total)}")
-    return Headline(
-        name="What it costs",
-        value=f"{plan.written:,.2f}",
-        unit="entries written a second",
-        known="estimated",
-        lines=lines,
-    )
+    value, unit = f"{plan.written:,.2f}", "entries written a second"
+    return Headline(name="What it costs", value=value, unit=unit, known="estimated", lines=lines)
 
 
 HOW_KNOWN = (
@@ -445,23 +407,23 @@ def report_page(
         prices: Prices for a month's cost; None: the cost is left out.
         steps: What to do next, as pairs of a purpose and the words of a command; None: see `next_steps`.
     """
-    growth, statistic = [said for said in (describe_growth(planned),) if said], planned.history.statistic
-    notices = describe_traffic(planned.traffic)
+    growth, statistic = [said for said in (facts.describe_growth(planned),) if said], planned.history.statistic
+    notices = facts.describe_traffic(planned.traffic)
     if left_out := sum(statistic.quarantined.values()):
         notices.append(
             f"{left_out:,} of {counted(statistic.rows, 'row')} of the history could not be used (see Quarantine)."
         )
     page = Page(
         title=f"timewheel plan: {planned.plan.due_topic}",
-        verdict=consequence(planned),
+        verdict=facts.consequence(planned),
         good=planned.keeps_limits and not statistic.too_few,
-        answer=[verdict(planned), in_words(planned.plan)],
+        answer=[facts.verdict(planned), facts.in_words(planned.plan)],
         steps=[
             (purpose, timewheel_command(*words))
-            for purpose, words in (next_steps(planned.plan, plan_file) if steps is None else steps)
+            for purpose, words in (facts.next_steps(planned.plan, plan_file) if steps is None else steps)
         ],
         headlines=headlines(planned, prices),
-        notices=[*notices, *filter(None, [describe_copies(planned), describe_keys(planned)])],
+        notices=[*notices, *filter(None, [facts.describe_copies(planned), facts.describe_keys(planned)])],
         figure=gap_chart(gaps_over_time(planned)),
         sections=[
             Section(
@@ -473,7 +435,7 @@ def report_page(
             ),
             _costs(planned, prices),
             Section(heading="Room to the limits", sentences=growth, tables=[tables.room_table(planned)]),
-            Section(heading="What if", sentences=[WITHOUT_SLIDERS])
+            Section(heading="What if", sentences=[facts.WITHOUT_SLIDERS])
             if planned.plan.intake
             else Section(heading="What if", sentences=[WHAT_IF], sliders=sliders(what_if(planned))),
             Section(
@@ -491,16 +453,17 @@ def report_page(
 
 
 def _costs(planned: Planned, prices: Prices | None) -> Section:
-    hops = tables.hop_table(planned.recommended.evaluation)
     shadow = tables.shadow_table(planned.choice.recommended.evaluation)
+    needs, hops = tables.needs_table(planned), tables.hop_table(planned.recommended.evaluation)
     return Section(
         heading="Costs",
         tables=[tables.cost_table(planned, prices), *([] if shadow is None else [shadow])],
-        folds=[
-            Fold(name="What else it needs", table=tables.needs_table(planned)),
-            *([] if hops is None else [Fold(name="Hops", table=hops)]),
-        ],
+        folds=_folds({"What else it needs": needs, "Hops": hops}),
     )
+
+
+def _folds(found: Mapping[str, Table | None]) -> list[Fold]:
+    return [Fold(name=name, table=table) for name, table in found.items() if table is not None]
 
 
 def _made_from(planned: Planned) -> Section:
@@ -508,12 +471,9 @@ def _made_from(planned: Planned) -> Section:
     predictions = tables.prediction_table(tables.both(planned))
     return Section(
         heading="What this is made from",
-        sentences=describe_native(planned),
+        sentences=facts.describe_native(planned),
         facts=_facts(planned),
-        folds=[
-            Fold(name="How good the prediction is", table=predictions),
-            *([] if quarantine is None else [Fold(name="Quarantine", table=quarantine)]),
-        ],
+        folds=_folds({"How good the prediction is": predictions, "Quarantine": quarantine}),
     )
 
 
@@ -529,7 +489,7 @@ def _facts(planned: Planned) -> list[tuple[str, str]]:
         planned_for += f", and the history continued by {further}, until {until:%Y-%m-%d}"
     return [
         ("History", planned.history.source + (f", topic {planned.topic}" if planned.topic else "")),
-        ("As read", f"{reading(cells).removeprefix('As read: ')} {volume:,.0f} a day."),
+        ("As read", f"{facts.reading(cells).removeprefix('As read: ')} {volume:,.0f} a day."),
         ("Not used", f"{sum(statistic.quarantined.values()):,} of {counted(statistic.rows, 'row')}"),
         ("Planned for", planned_for),
         (
@@ -566,10 +526,10 @@ def fleet_page(fleet: Fleet, pages: Mapping[str, str]) -> str:
     ]
     limit = fleet.profile.gap_limit_ranges
     worst = max(fleet.topics, key=lambda one: one.peak.gap_count)
-    now = sum(fleet_again(one).value for one in fleet.topics)
-    plans = {topic: again(planned, planned.choice.recommended.evaluation) for topic, planned in fleet.planned.items()}
-    then = sum(plans.get(one.topic, fleet_again(one)).value for one in fleet.topics)
-    facts = [
+    now = sum(facts.fleet_again(one).value for one in fleet.topics)
+    plans = {topic: facts.again(one, one.choice.recommended.evaluation) for topic, one in fleet.planned.items()}
+    then = sum(plans.get(one.topic, facts.fleet_again(one)).value for one in fleet.topics)
+    cards = [
         Headline(
             name="Topics at risk",
             value=f"{len(matter):,}",
@@ -597,9 +557,9 @@ def fleet_page(fleet: Fleet, pages: Mapping[str, str]) -> str:
     ]
     page = Page(
         title=f"timewheel plan: {counted(len(fleet.topics), 'topic')}",
-        verdict=fleet_verdict(fleet),
+        verdict=facts.fleet_verdict(fleet),
         good=fleet.keeps_limits and not fleet.history.statistic.too_few,
-        headlines=facts,
+        headlines=cards,
         notices=[f"No plan yet, since more topics matter than were to be planned for: {', '.join(fleet.waiting)}."]
         if fleet.waiting
         else [],

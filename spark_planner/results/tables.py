@@ -19,21 +19,8 @@ from ..history.read import REASONS, REMARKS
 from ..job import Planned, Prediction
 from ..pricing.evaluate import Evaluation
 from ..summary.statistic import Statistic
-from .facts import (
-    SAID,
-    Prices,
-    again,
-    again_of,
-    fleet_again,
-    front,
-    gaps,
-    monthly,
-    native_of,
-    peaks_of,
-    reached_on,
-    rooms_of,
-    trend_in,
-)
+from . import facts
+from .facts import Prices
 
 MAX_FRONT_ROWS = 12
 """More alternatives do not help; they are thinned evenly, and the cheapest and the one with fewest gaps stay."""
@@ -74,7 +61,7 @@ GAPS_AND_OTHERS = "Gaps: the most in any partition. All other figures are estima
 def plans_table(planned: Planned | Estimated) -> Table:
     chosen = planned.choice.recommended
     rows = [
-        _row_of(planned, "today: native", planned.choice.native, native_of(planned).broken),
+        _row_of(planned, "today: native", planned.choice.native, facts.native_of(planned).broken),
         _row_of(planned, "recommended", chosen.evaluation, chosen.broken),
     ]
     return _table(f"Plans. {GAPS_AND_OTHERS}{at_volume(planned.growth)}", _PLAN_COLUMNS, rows)
@@ -94,12 +81,8 @@ def evaluations_table(
     for name, one in evaluations.items():
         prediction = None if replayed is None else replayed[name]
         figure = replayed_gaps(one, growth, prediction)
-        broken = ["gap_fraction"] if figure.value > one.gap_limit_ranges else []
-        rows.append(
-            _plan_row(
-                name, one, figure, again_of(one, figure, None if prediction is None else prediction.redelivered), broken
-            )
-        )
+        again = facts.again_of(one, figure, None if prediction is None else prediction.redelivered)
+        rows.append(_plan_row(name, one, figure, again, ["gap_fraction"] * (figure.value > one.gap_limit_ranges)))
     return _table(f"Plans. {GAPS_AND_OTHERS}{at_volume(growth)}", _PLAN_COLUMNS, rows)
 
 
@@ -112,17 +95,11 @@ def replayed_gaps(evaluation: Evaluation, growth: float, prediction: Prediction 
 
 
 def front_table(planned: Planned | Estimated) -> Table:
-    best, tied = front(planned), {one.plan.scheme for one in planned.choice.ties}
-    rows = [
-        (
-            plan_label(one.plan) + (f" ({TIED})" if one.plan.scheme in tied else ""),
-            f"{one.cost:,.1f}",
-            str(one.gaps),
-            one.gaps.known,
-            f"{one.evaluation.hops_mean:.2f}",
-        )
-        for one in thinned(best, MAX_FRONT_ROWS)
-    ]
+    best, tied = facts.front(planned), {one.plan.scheme for one in planned.choice.ties}
+    rows = []
+    for one in thinned(best, MAX_FRONT_ROWS):
+        name, cost = plan_label(one.plan) + f" ({TIED})" * (one.plan.scheme in tied), f"{one.cost:,.1f}"
+        rows.append((name, cost, str(one.gaps), one.gaps.known, f"{one.evaluation.hops_mean:.2f}"))
     shown = f" ({len(rows)} shown)" if len(rows) < len(best) else ""
     return _table(
         f"Alternatives: of {len(planned.choice.candidates)} candidates, the {len(best)}{shown} that no other beats in "
@@ -133,14 +110,14 @@ def front_table(planned: Planned | Estimated) -> Table:
 
 
 def room_table(answer: Planned | Estimated) -> Table:
-    trend = None if isinstance(answer, Estimated) else trend_in(answer)
+    trend = None if isinstance(answer, Estimated) else facts.trend_in(answer)
     grows = trend is not None and trend.weekly_growth > 0
     rows, unit = [], "timers a day"
-    for room in rooms_of(answer):
+    for room in facts.rooms_of(answer):
         unit, volume = volume_of(answer.choice.recommended.evaluation, room)
         row = [room.limit, f"{room.times:,.2f}", volume]
         if grows and trend is not None and not isinstance(answer, Estimated):
-            row.append(reached_on(answer, room, trend) or "not within ten years")
+            row.append(facts.reached_on(answer, room, trend) or "not within ten years")
         rows.append(row)
     return Table(
         caption="Growth: when the recommended plan reaches each limit (estimated)",
@@ -153,21 +130,13 @@ def quarantine_table(statistic: Statistic) -> Table | None:
     said = {**statistic.quarantined, **statistic.remarked}
     if not said:
         return None
-    rows = [
-        (
-            name,
-            REASONS.get(name) or REMARKS.get(name, "") + "; used without it",
-            f"{count:,}",
-            next(iter(statistic.samples.get(name, ())), ""),
-        )
-        for name, count in said.items()
-    ]
+    rows = []
+    for name, count in said.items():
+        meaning = REASONS.get(name) or REMARKS.get(name, "") + "; used without it"
+        rows.append((name, meaning, f"{count:,}", next(iter(statistic.samples.get(name, ())), "")))
     left_out = sum(statistic.quarantined.values())
-    return Table(
-        caption=f"Quarantine: {left_out:,} of {counted(statistic.rows, 'row')} could not be used",
-        header=("reason", "meaning", "rows", "such as"),
-        rows=rows,
-    )
+    caption = f"Quarantine: {left_out:,} of {counted(statistic.rows, 'row')} could not be used"
+    return _table(caption, "reason | meaning | rows | such as", rows)
 
 
 def prediction_table(predictions: Mapping[str, Prediction]) -> Table:
@@ -207,16 +176,11 @@ def hop_table(evaluation: Evaluation) -> Table | None:
     holding = steps(evaluation.plan)[:-1]
     if not 0 < len(holding) <= MAX_STEP_ROWS:
         return None
-    rows = [
-        (
-            f"tier of {format_duration(step.stay_ms)}"
-            if step.kind == "tier"
-            else f"ring of {step.slots} x {format_duration(step.slot_ms)}",
-            f"{received:,.0f}",
-            f"{received / max(evaluation.timers, 1):.2f}",
-        )
-        for step, received in zip(holding, evaluation.step_entries, strict=True)
-    ]
+    rows = []
+    for step, received in zip(holding, evaluation.step_entries, strict=True):
+        ring = f"ring of {step.slots} x {format_duration(step.slot_ms)}"
+        name = f"tier of {format_duration(step.stay_ms)}" if step.kind == "tier" else ring
+        rows.append((name, f"{received:,.0f}", f"{received / max(evaluation.timers, 1):.2f}"))
     hops = f"mean {evaluation.hops_mean:.2f}, 99 % at most {evaluation.hops_p99}, most {evaluation.hops_max}"
     everything = "all hops" if evaluation.shadow is None else "moves and all hops"
     written = f"{evaluation.written_entries:,.0f}", f"{evaluation.writes_per_timer:.2f}"
@@ -232,7 +196,7 @@ _PLAN_COLUMNS = (
 
 
 def _row_of(planned: Planned | Estimated, name: str, one: Evaluation, broken: Sequence[str]) -> tuple[str, ...]:
-    return _plan_row(name, one, gaps(planned, one), again(planned, one), broken)
+    return _plan_row(name, one, facts.gaps(planned, one), facts.again(planned, one), broken)
 
 
 def _plan_row(name: str, one: Evaluation, gaps: Amount, again: Amount, broken: Sequence[str]) -> tuple[str, ...]:
@@ -247,12 +211,8 @@ def _plan_row(name: str, one: Evaluation, gaps: Amount, again: Amount, broken: S
         f"{one.hops_mean:.2f}",
         str(one.hops_p99),
         str(one.partition_topics),
-        _broken(broken),
+        ", ".join(dict.fromkeys(_CONSTRAINTS[name] for name in broken)) or "-",
     )
-
-
-def _broken(names: Sequence[str]) -> str:
-    return ", ".join(dict.fromkeys(_CONSTRAINTS[name] for name in names)) or "-"
 
 
 def at_volume(growth: float) -> str:
@@ -291,7 +251,7 @@ def needs_table(planned: Planned) -> Table:
         ("delayed index in broker memory, at least, kB", lambda one: f"{one.delayed_index_bytes / 1_000:,.1f}"),
         ("waiting in the due topic's fullest partition", lambda one: f"{one.peak_pending_per_partition:,.0f}"),
         ("silence of it after an unload, s", lambda one: f"{one.silence_seconds:.1f}"),
-        ("again after the worst unload, messages", lambda one: str(again(planned, one))),
+        ("again after the worst unload, messages", lambda one: str(facts.again(planned, one))),
         ("relay at the peak, hops/s", lambda one: f"{one.relay_hops_per_second:,.1f}"),
         ("topics (partitions in all)", lambda one: f"{one.topics} ({one.partition_topics})"),
         ("consumers to run", lambda one: f"{one.consumers}"),
@@ -311,7 +271,7 @@ def _side_by_side(
 
 
 def _money_rows(planned: Planned, prices: Prices | None) -> list[tuple[str, ...]]:
-    bills = [monthly(one, prices) for one in (planned.choice.native, planned.choice.recommended.evaluation)]
+    bills = [facts.monthly(one, prices) for one in (planned.choice.native, planned.choice.recommended.evaluation)]
     found = [bill for bill in bills if bill is not None]
     if len(found) < len(bills):
         return []
@@ -328,33 +288,19 @@ def shadow_table(evaluation: Evaluation) -> Table | None:
         return None
     far = spelled(shadow.far_ms)
     share = shadow.moved / max(evaluation.timers, 1.0)
-    pending = f"{evaluation.peak_pending_per_partition:,.0f}"
-    return Table(
-        caption="The shadow, estimated: producers and consumers stay as they are",
-        header=("", "", "derived from"),
-        rows=[
-            ("moved, timers", f"{shadow.moved:,.0f} ({share:.0%})", f"sent {far} or more before they are due"),
-            ("entries into the intake", f"{shadow.intake_entries:,.0f}", "moves of 20 ms go as one entry"),
-            (
-                "more entries written, for each moved timer",
-                f"{shadow.extra_writes_per_moved:.2f}",
-                "into the intake, hops, into the due topic",
-            ),
-            (
-                "messages read besides by consumers, for each timer",
-                f"{shadow.extra_reads_per_timer:.2f}",
-                "all by the mover, copies by relays",
-            ),
-            ("waiting in the due topic's fullest partition", pending, "near timers, and copies in their last stretch"),
-            (
-                "originals in the broker's index at the peak",
-                f"{shadow.peak_stale_entries:,.0f}",
-                "moved and not due yet",
-            ),
-            ("memory of these, kB", f"{shadow.stale_index_bytes / 1_000:,.1f}", "until due, or an unload"),
-            ("late by at most, plain clients", format_duration(shadow.lateness_ms), "the broker's tick"),
-        ],
-    )
+    pending, stale = f"{evaluation.peak_pending_per_partition:,.0f}", f"{shadow.peak_stale_entries:,.0f}"
+    writes, reads = f"{shadow.extra_writes_per_moved:.2f}", f"{shadow.extra_reads_per_timer:.2f}"
+    rows = [
+        ("moved, timers", f"{shadow.moved:,.0f} ({share:.0%})", f"sent {far} or more before they are due"),
+        ("entries into the intake", f"{shadow.intake_entries:,.0f}", "moves of 20 ms go as one entry"),
+        ("more entries written, for each moved timer", writes, "into the intake, hops, into the due topic"),
+        ("messages read besides by consumers, for each timer", reads, "all by the mover, copies by relays"),
+        ("waiting in the due topic's fullest partition", pending, "near timers, and copies in their last stretch"),
+        ("originals in the broker's index at the peak", stale, "moved and not due yet"),
+        ("memory of these, kB", f"{shadow.stale_index_bytes / 1_000:,.1f}", "until due, or an unload"),
+        ("late by at most, plain clients", format_duration(shadow.lateness_ms), "the broker's tick"),
+    ]
+    return _table("The shadow, estimated: producers and consumers stay as they are", " |  | derived from", rows)
 
 
 def estimated_tables(found: Estimated) -> list[Table]:
@@ -365,14 +311,14 @@ def fleet_table(fleet: Fleet, topics: Sequence[NativeGaps], caption: str) -> Tab
     rows = []
     for one in topics:
         own = fleet.planned.get(one.topic)
-        then = [SAID[one.native_fit], "-", "-"] if own is None else _then(own)
+        then = [facts.SAID[one.native_fit], "-", "-"] if own is None else _then(own)
         rows.append(
             (
                 one.topic.removeprefix("persistent://") or "(no topic)",
                 f"{one.timers_per_day:,.0f}",
                 f"{one.peak.gap_count:,}",
                 f"{one.gap_fraction:.0%}",
-                str(fleet_again(one)),
+                str(facts.fleet_again(one)),
                 *then,
             )
         )
@@ -385,6 +331,6 @@ def _then(planned: Planned) -> list[str]:
     now = planned.constraints.cost_of(choice.native).writes_per_second
     return [
         f"{describe(plan)}, {partitions_in_words(plan.partitions)}{broken}",
-        str(peaks_of(planned)[1]),
+        str(facts.peaks_of(planned)[1]),
         f"{now:,.1f} -> {choice.recommended.cost_writes_per_second:,.1f}",
     ]

@@ -8,19 +8,8 @@ from typing import Annotated
 import typer
 from typer import Argument, Option
 
+from timewheel.cli import long_running
 from timewheel.cli.connecting import AdminOptions
-from timewheel.cli.long_running import (
-    Format,
-    HttpAddress,
-    Level,
-    LogFormat,
-    LogLevel,
-    Stopped,
-    address_of,
-    log_to_stderr,
-    or_say_why_not,
-    stop_at_end,
-)
 from timewheel.cli.options import AtOnce, Everything, GapLimit, every_ms_of, names_and_plans
 from timewheel.cli.terminal import print_line
 
@@ -39,7 +28,7 @@ def exporter(
     ] = None,
     *,
     everything: Everything = False,
-    http: HttpAddress = DEFAULT_HTTP,
+    http: long_running.HttpAddress = DEFAULT_HTTP,
     every: Annotated[str, Option(help="Interval between the starts of two snapshots.")] = "30s",
     limit: GapLimit = None,
     most: Annotated[
@@ -48,8 +37,8 @@ def exporter(
     samples: Annotated[int, Option(min=1, max=100_000, help="Entries of each plan to sample for each snapshot.")] = 200,
     at_once: AtOnce = 16,
     cluster: AdminOptions,
-    log_format: LogFormat = Format.AUTO,
-    log_level: LogLevel = Level.INFO,
+    log_format: long_running.LogFormat = long_running.Format.AUTO,
+    log_level: long_running.LogLevel = long_running.Level.INFO,
 ) -> None:
     """Export gaps, the entries that an unload would repeat, and the due times of timers to Prometheus, until SIGTERM or
     Ctrl-C.
@@ -65,11 +54,11 @@ def exporter(
             "name a topic, a namespace, a tenant or a plan file, or give --all", param_hint="TARGET"
         )
     every_ms = every_ms_of(every)
-    address = address_of(http)
+    address = long_running.address_of(http)
     assert address is not None, "there is a default"
     from timewheel.metrics import Exporter, metrics_page  # first of all: without the extra this raises a clear error
 
-    log_to_stderr(log_format, log_level)
+    long_running.log_to_stderr(log_format, log_level)
     from prometheus_client import CollectorRegistry
 
     from timewheel.inspect.gaps.snapshot import EVERYTHING
@@ -97,9 +86,9 @@ def exporter(
                 else Answer(503, b"no look has come to an end lately: see the log\n")
             ),
         }
-        stop_at_end()
-        with suppress(Stopped):
-            with or_say_why_not():
+        long_running.stop_at_end()
+        with suppress(long_running.Stopped):
+            with long_running.or_say_why_not():
                 server = HttpServer(*address, pages)
             try:
                 print_line(f"http://{address[0]}:{server.port}{METRICS_PATH}", to_stderr=True)

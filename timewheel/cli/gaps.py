@@ -13,23 +13,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer import Argument, Option
 
+from timewheel.cli import options
 from timewheel.cli.connecting import AdminOptions
-from timewheel.cli.options import (
-    ALARM,
-    ATTENTION,
-    FAILED,
-    AsJson,
-    AtOnce,
-    Everything,
-    GapLimit,
-    at_second,
-    every_ms_of,
-    names_and_plans,
-    need_folders,
-    repeated,
-    type_words,
-    writing,
-)
 from timewheel.cli.terminal import progress_bar, render, say, show_line, show_rows, terminal
 from timewheel.core.escapes import spreadsheet_cell, timewheel_command
 from timewheel.core.plurals import counted
@@ -59,7 +44,7 @@ def gaps(
         ),
     ] = None,
     *,
-    everything: Everything = False,
+    everything: options.Everything = False,
     watch: Annotated[bool, Option("--watch", help="Repeat until Ctrl-C.")] = False,
     every: Annotated[str, Option(help="With --watch: interval between snapshots.")] = "10s",
     times: Annotated[int | None, Option(min=1, help="With --watch: number of snapshots; else until Ctrl-C.")] = None,
@@ -68,8 +53,8 @@ def gaps(
     ] = None,
     top: Annotated[int, Option(min=1, help="Number of subscriptions to show, the worst first.")] = 20,
     fail_at: Annotated[str, Option(help="never, watch (80 % of the limit) or alarm: see exit status.")] = "never",
-    limit: GapLimit = None,
-    at_once: AtOnce = 16,
+    limit: options.GapLimit = None,
+    at_once: options.AtOnce = 16,
     cluster: AdminOptions,
     csv_file: Annotated[
         Path | None, Option("--csv", help="Also write a row for each subscription to this file.", dir_okay=False)
@@ -84,17 +69,17 @@ def gaps(
     """
     from timewheel.inspect.gaps.snapshot import snapshot_facts
 
-    every_ms = every_ms_of(every)
+    every_ms = options.every_ms_of(every)
     if fail_at not in FAIL_AT:
         raise typer.BadParameter(f"one of {', '.join(FAIL_AT)}, not {fail_at}", param_hint="--fail-at")
     if bool(targets) == everything:
         raise typer.BadParameter("name topics, namespaces, tenants or plan files, or give --all", param_hint="TARGET")
-    need_folders({"--log": log, "--csv": csv_file})
+    options.need_folders({"--log": log, "--csv": csv_file})
     console = terminal()
     with cluster.admin() as admin, _screen(console, live=watch and not as_json) as show:
         status = 0
         seeing = _Seeing(admin, targets or [], everything=everything, limit=limit, at_once=at_once, log=log)
-        for _ in repeated(admin.clock, every_ms if watch else None, times):
+        for _ in options.repeated(admin.clock, every_ms if watch else None, times):
             snapshot, messages = seeing.look(quiet=watch)
             status = exit_status(snapshot, fail_at)
             if csv_file is not None:
@@ -124,10 +109,10 @@ def exit_status(snapshot: GapSnapshot, fail_at: str) -> int:
 
     asked = fail_at != "never"
     if asked and snapshot.level is Level.ALARM:
-        return ALARM
+        return options.ALARM
     if snapshot.level is Level.WATCH and fail_at == "watch":
-        return ATTENTION
-    return FAILED if not snapshot.is_whole or (asked and snapshot.unseen) else 0
+        return options.ATTENTION
+    return options.FAILED if not snapshot.is_whole or (asked and snapshot.unseen) else 0
 
 
 class _Seeing:
@@ -147,7 +132,7 @@ class _Seeing:
         from timewheel.inspect.profile import limit_of
 
         self._admin = admin
-        self._names, self._plans = names_and_plans(targets)
+        self._names, self._plans = options.names_and_plans(targets)
         files = [target for target in targets if target not in self._names]
         self.plan_files = {
             plan.due_topic: file for file, plan in zip(files, self._plans, strict=True) if not plan.intake
@@ -221,7 +206,7 @@ def _write_csv(path: Path, snapshot: GapSnapshot, snapshots: GapHistory) -> None
 
     facts = [{"at_ms": snapshot.at_ms, **subscription_facts(one, snapshots)} for one in snapshot.subscriptions]
     rows = [{name: spreadsheet_cell(value) for name, value in row.items()} for row in facts]
-    with writing(path, "--csv"), path.open("w", encoding="utf-8", newline="") as file:
+    with options.writing(path, "--csv"), path.open("w", encoding="utf-8", newline="") as file:
         if rows:
             writer = csv.DictWriter(file, fieldnames=list(rows[0]))
             writer.writeheader()
@@ -249,7 +234,7 @@ def show_snapshot(
 ) -> None:
     say(
         console,
-        f"{at_second(snapshot.at_ms)} UTC: {verdict(snapshot)}",
+        f"{options.at_second(snapshot.at_ms)} UTC: {verdict(snapshot)}",
         style=STYLES[snapshot.level] if snapshot.is_whole else "red",
     )
     if len(snapshot.subscriptions) == 1:
@@ -301,7 +286,7 @@ def lines_of(
     """Yield all details of a subscription, a line each."""
     worst, several = one.worst, len(one.parts) > 1
     yield "topic", one.topic + (f", {len(one.parts)} partitions" if several else "")
-    yield "cursor", f"{one.subscription} ({type_words(worst.type)})"
+    yield "cursor", f"{one.subscription} ({options.type_words(worst.type)})"
     total = f"; {one.gap_count:,} in all partitions" if several else ""
     where = f" in {worst.topic.rpartition('/')[2]}, the worst" if several else ""
     yield "gaps", f"{worst.gap_count:,}{where}{total}"
@@ -467,9 +452,9 @@ def explain(
         int, Option("--samples", min=1, max=100_000, help="Entries of the topic to sample for their delays.")
     ] = 2_000,
     seed: Annotated[int, Option(help="Seed of the samples.")] = 0,
-    limit: GapLimit = None,
+    limit: options.GapLimit = None,
     cluster: AdminOptions,
-    as_json: AsJson = False,
+    as_json: options.AsJson = False,
 ) -> None:
     """Explain why a subscription has gaps: mixed delays, slow consumers, hot keys or single acknowledgements; and the
     cure.
@@ -502,7 +487,10 @@ def explain(
 def _show(console: Console, found: Explained, advice: Sequence[Advice], limit: str) -> None:
     gaps = found.gaps
     found_gaps = counted(gaps.gap_count, "gap")
-    say(console, f"{gaps.topic}, subscription {gaps.subscription} ({type_words(gaps.worst.type)}): {found_gaps}.")
+    say(
+        console,
+        f"{gaps.topic}, subscription {gaps.subscription} ({options.type_words(gaps.worst.type)}): {found_gaps}.",
+    )
     say(console, f"The limit is {limit}; {100 * gaps.worst.share:.0f} % of it used by the fullest partition.")
     if not advice:
         say(console, "Nothing is acknowledged out of order: there is nothing to explain.")

@@ -13,29 +13,10 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 import typer
 from typer import Argument, Option
 
+from timewheel.cli import planning
 from timewheel.cli.connecting import typed_again
 from timewheel.cli.options import ATTENTION, FAILED, need_folders
-from timewheel.cli.planning import (
-    GapFraction,
-    MaxSilence,
-    MaybeHistory,
-    PlannerJson,
-    PlannerOptions,
-    ProfileOptions,
-    Shadow,
-    as_sampled,
-    console_for,
-    growth_of,
-    limit_s,
-    loaded_survey,
-    need_new_folder,
-    need_one_source,
-    note_of,
-    progress_on,
-    refused_requests,
-    show_lost,
-    show_reading,
-)
+from timewheel.cli.planning import PlannerOptions, ProfileOptions
 from timewheel.cli.terminal import say, show_line, show_table
 from timewheel.core.durations import parse_duration
 from timewheel.core.escapes import timewheel_command
@@ -123,7 +104,7 @@ def steps_of(
     note: SampleNote | None,
 ) -> list[tuple[str, str, list[str]]]:
     """Return what to do next: a label, a purpose and the words of a command that works as it is printed."""
-    from timewheel.spark_planner.results.facts import next_steps
+    from timewheel.spark_planner.results import facts
 
     is_there = note is not None and note.topic == plan.due_topic
     partitions = max(note.partitions, 1) if note is not None and is_there else None
@@ -144,7 +125,7 @@ def steps_of(
             ("shadow", first, ["shadow", "start", note.topic, "-o", SHADOW_FILE, "--dry-run", *reached]),
             ("new", "Or plan for a new topic", typed_again(context, due_topic=note.topic + NEW_TOPIC, **files)),
         ]
-    steps = next_steps(plan, str(file or DEFAULT_FILE), reached, partitions)
+    steps = facts.next_steps(plan, str(file or DEFAULT_FILE), reached, partitions)
     if file is None:
         write = typed_again(context, out=DEFAULT_FILE, report=str(report or "report.html"))
         steps = [("Write the plan", write), *steps[:2]]
@@ -171,7 +152,7 @@ def need_folder(folder: Path | None, of_one_topic: Mapping[str, object]) -> None
             raise typer.BadParameter("it is of one topic, --all-topics of all", param_hint=option)
     if folder is None:
         raise typer.BadParameter("--all-topics writes a plan for each topic: give a folder", param_hint="--out")
-    need_new_folder(folder, "with --all-topics it is a folder")
+    planning.need_new_folder(folder, "with --all-topics it is a folder")
 
 
 def file_names(topics: Iterable[str]) -> dict[str, str]:
@@ -201,14 +182,14 @@ def answer_fleet(
     """Print and write the answer, and end the command: status 1 if a topic has no plan that keeps every limit."""
     from timewheel.core.planfile import save_plan
     from timewheel.spark_planner import report_page
-    from timewheel.spark_planner.results.facts import fleet_facts, fleet_verdict
+    from timewheel.spark_planner.results import facts
     from timewheel.spark_planner.results.report_page import fleet_page
     from timewheel.spark_planner.results.tables import fleet_table
 
     assert folder is not None  # need_folder
-    show_lost(console, fleet.history.statistic)
+    planning.show_lost(console, fleet.history.statistic)
     is_good = fleet.keeps_limits and not fleet.history.statistic.too_few
-    say(console, fleet_verdict(fleet), style="bold green" if is_good else "bold red")
+    say(console, facts.fleet_verdict(fleet), style="bold green" if is_good else "bold red")
     shown = fleet.topics[:MAX_SHOWN]
     is_cut = len(fleet.topics) > len(shown)
     caption = f"The {len(shown)} topics nearest to their limit" if is_cut else "All topics"
@@ -231,7 +212,7 @@ def answer_fleet(
     say(console, f"plans   {len(files):,} in {folder}")
     say(console, f"report  {folder / INDEX}")
     if as_json:
-        print(json.dumps(fleet_facts(fleet, files, prices), indent=1))
+        print(json.dumps(facts.fleet_facts(fleet, files, prices), indent=1))
     raise typer.Exit(0 if is_good else FAILED)
 
 
@@ -241,7 +222,7 @@ DEFAULT_SUBSCRIPTION = "timers"
 
 def plan(
     context: typer.Context,
-    history: MaybeHistory = None,
+    history: planning.MaybeHistory = None,
     *,
     out: Annotated[
         Path | None, Option("-o", "--out", help="Write the recommended plan here; with --all-topics a folder of plans.")
@@ -260,7 +241,7 @@ def plan(
             help="The due topic is not partitioned, as Pulsar makes topics by default, and so cannot get partitions.",
         ),
     ] = False,
-    shadow: Shadow = False,
+    shadow: planning.Shadow = False,
     all_topics: Annotated[
         bool, Option("--all-topics", help="Plan for every topic of the history that needs it, in one pass.")
     ] = False,
@@ -276,8 +257,8 @@ def plan(
             help="The plan's max_delay, such as 90d: sends with a longer delay are refused.",
         ),
     ] = None,
-    gap_fraction: GapFraction = WATCH_SHARE,
-    max_silence: MaxSilence = "10s",
+    gap_fraction: planning.GapFraction = WATCH_SHARE,
+    max_silence: planning.MaxSilence = "10s",
     max_hops: Annotated[int | None, Option(min=0, help="Most hops of any timer.")] = None,
     max_topics: Annotated[int | None, Option(min=1, help="Most topics; each partition counts.")] = None,
     max_lateness: Annotated[
@@ -298,7 +279,7 @@ def plan(
     price_topic_month: Annotated[float | None, Option(min=0.0, help="Price of a partition topic for a month.")] = None,
     price_relay_month: Annotated[float | None, Option(min=0.0, help="Price of a running relay for a month.")] = None,
     currency: Annotated[str, Option(help="Currency of these prices, written after an amount.")] = "EUR",
-    as_json: PlannerJson = False,
+    as_json: planning.PlannerJson = False,
 ) -> None:
     """Choose a plan from a history of delays: price some 300 plans, explain the best, and replay every timer through
     it.
@@ -307,7 +288,7 @@ def plan(
     limits is written nevertheless. 3 if the history is a burst, and twice as many timers would break the broker's gap
     limit. Once the plan is live, `timewheel plan check` monitors whether it still holds.
     """
-    need_one_source(history, asked, {"--report": report, "--all-topics": all_topics})
+    planning.need_one_source(history, asked, {"--report": report, "--all-topics": all_topics})
     if all_topics:
         need_folder(
             out, {"--topic": asked.topic, "--due-topic": due_topic, "--report": report, "--max-delay": max_delay}
@@ -316,12 +297,12 @@ def plan(
         need_folders({"--out": out, "--report": report})
     if report is not None or all_topics:
         need_extras("a plan with a report", "planner", "report", java=True)
-    silence_s, lateness_s = limit_s(max_silence), limit_s(max_lateness, "--max-lateness")
+    silence_s, lateness_s = planning.limit_s(max_silence), planning.limit_s(max_lateness, "--max-lateness")
     max_delay_ms = None if max_delay is None else parse_duration(max_delay)
-    note = note_of(history)
-    console = console_for(as_json=as_json)
+    note = planning.note_of(history)
+    console = planning.console_for(as_json=as_json)
     evaluated_by = cluster.shown(console, None if note is None else note.profile)
-    subscriptions, unpartitioned, partitions_min = as_sampled(
+    subscriptions, unpartitioned, partitions_min = planning.as_sampled(
         note, due_topic, subscriptions, unpartitioned=unpartitioned
     )
 
@@ -353,7 +334,7 @@ def plan(
     assert history is not None  # need_one_source
     with asked.session() as spark:
         from timewheel.spark_planner import Prices, plan_all, plan_for
-        from timewheel.spark_planner.results.facts import planned_facts
+        from timewheel.spark_planner.results import facts
 
         constraints = constraints_of()
         prices = Prices(
@@ -363,14 +344,14 @@ def plan(
             topic_month=price_topic_month,
             relay_month=price_relay_month,
         )
-        volume = growth_of(asked.growth, note, console)
+        volume = planning.growth_of(asked.growth, note, console)
         how: dict[str, Any] = {"growth": volume, "as_is": asked.as_is}
         if all_topics:
-            with progress_on(console) as how["on_progress"]:
+            with planning.progress_on(console) as how["on_progress"]:
                 seen = asked.survey(spark, history, how["on_progress"], all_topics=True)
                 fleet = plan_all(seen, base_of, evaluated_by, constraints, most=max_plans, **how)
             answer_fleet(console, fleet, out, base_of, prices, as_json=as_json)
-        with progress_on(console) as how["on_progress"]:
+        with planning.progress_on(console) as how["on_progress"]:
             seen = asked.survey(spark, history, how["on_progress"])
             wanted = seen.topic(asked.topic)
             base = base_of(wanted)
@@ -379,7 +360,7 @@ def plan(
     show_planned(console, planned, assumed, prices)
     write_planned(context, cluster.words, console, planned, out, report, prices, note)
     if as_json:
-        print(json.dumps(planned_facts(planned, prices), indent=1))
+        print(json.dumps(facts.planned_facts(planned, prices), indent=1))
     raise typer.Exit(status_of(planned, seen.statistic))
 
 
@@ -408,29 +389,20 @@ def _assumed(base: Plan, *, named: bool, subscribed: bool, wanted: str) -> str:
 def show_planned(console: Console, planned: Planned, assumed: str, prices: Prices) -> None:
     """Print the answer on a terminal."""
     from timewheel.spark_planner import verdict
-    from timewheel.spark_planner.results import tables
-    from timewheel.spark_planner.results.facts import (
-        consequence,
-        describe_copies,
-        describe_growth,
-        describe_keys,
-        describe_limit,
-        describe_native,
-        in_words,
-    )
+    from timewheel.spark_planner.results import facts, tables
     from timewheel.spark_planner.results.report_page import headlines
 
     statistic = planned.history.statistic
-    for said in (consequence(planned), verdict(planned), in_words(planned.plan)):
+    for said in (facts.consequence(planned), verdict(planned), facts.in_words(planned.plan)):
         say(console, said, style=style_of(planned, statistic))
     for one in headlines(planned, prices):
         said = f"{one.name}: {one.value} {one.unit} ({one.known}); {'; '.join(one.lines)}."
         say(console, said, style="bold", indent=2)
-    show_reading(console, statistic, planned.topic, planned.traffic)
-    for said in (describe_copies(planned), *describe_native(planned), describe_keys(planned)):
+    planning.show_reading(console, statistic, planned.topic, planned.traffic)
+    for said in (facts.describe_copies(planned), *facts.describe_native(planned), facts.describe_keys(planned)):
         if said:
             say(console, said)
-    for sentence in [*planned.choice.reasons, describe_growth(planned)]:
+    for sentence in [*planned.choice.reasons, facts.describe_growth(planned)]:
         if sentence:
             say(console, sentence, indent=2)
     shown = [
@@ -448,7 +420,7 @@ def show_planned(console: Console, planned: Planned, assumed: str, prices: Price
         if table is not None:
             show_table(console, table)
     say(console, "")
-    say(console, describe_limit(planned))
+    say(console, facts.describe_limit(planned))
     if assumed:
         say(console, assumed)
 
@@ -465,14 +437,14 @@ def plan_from(
     as_json: bool,
 ) -> NoReturn:
     """Answer, write the plan, and end the command, with the status of a plan from a history; 1 if it is not certain."""
-    console = console_for(as_json=as_json)
-    survey = loaded_survey(asked)
+    console = planning.console_for(as_json=as_json)
+    survey = planning.loaded_survey(asked)
     from timewheel.core.planfile import save_plan
     from timewheel.spark_planner import estimate
-    from timewheel.spark_planner.results.facts import consequence, describe_keys, estimated_facts, estimated_verdict
+    from timewheel.spark_planner.results import facts
     from timewheel.spark_planner.results.tables import estimated_tables
 
-    with refused_requests():
+    with planning.refused_requests():
         wanted = survey.statistic.topic(asked.topic)
         found = estimate(
             survey,
@@ -481,14 +453,14 @@ def plan_from(
             profile,
             constraints_of(),
             max_delay_ms=max_delay_ms,
-            growth=growth_of(asked.growth, None, console),
+            growth=planning.growth_of(asked.growth, None, console),
             as_is=asked.as_is,
         )
     if found.is_certain:
-        say(console, consequence(found), style=style_of(found, survey.statistic))
-    say(console, estimated_verdict(found), style=style_of(found, survey.statistic))
-    show_reading(console, survey.statistic, wanted, found.continued)
-    if keys := describe_keys(found):
+        say(console, facts.consequence(found), style=style_of(found, survey.statistic))
+    say(console, facts.estimated_verdict(found), style=style_of(found, survey.statistic))
+    planning.show_reading(console, survey.statistic, wanted, found.continued)
+    if keys := facts.describe_keys(found):
         say(console, keys)
     # Of a continued survey native gaps are known better than by the law that the reasons go by.
     for reason in found.choice.reasons if found.is_certain and found.continued.continuation is None else ():
@@ -501,17 +473,17 @@ def plan_from(
     if found.is_short_of_room:
         show_with_room(context, console)
     if as_json:
-        print(json.dumps(estimated_facts(found), indent=1))
+        print(json.dumps(facts.estimated_facts(found), indent=1))
     raise typer.Exit(status_of(found, survey.statistic))
 
 
 def compare(
     plan_files: Annotated[list[Path], Argument(metavar="PLAN...", help="Plan files.", show_default=False)],
-    history: MaybeHistory = None,
+    history: planning.MaybeHistory = None,
     *,
     asked: PlannerOptions,
     cluster: ProfileOptions,
-    as_json: PlannerJson = False,
+    as_json: planning.PlannerJson = False,
 ) -> None:
     """Predict the results of several plans on the same history, side by side."""
     _compare(plan_files, history, asked, cluster, as_json=as_json)
@@ -519,11 +491,11 @@ def compare(
 
 def predict(
     plan_file: Annotated[Path, Argument(metavar="PLAN", help="A plan file.", show_default=False)],
-    history: MaybeHistory = None,
+    history: planning.MaybeHistory = None,
     *,
     asked: PlannerOptions,
     cluster: ProfileOptions,
-    as_json: PlannerJson = False,
+    as_json: planning.PlannerJson = False,
 ) -> None:
     """Predict the result of a plan on a history, and replay every timer through it."""
     _compare([plan_file], history, asked, cluster, as_json=as_json)
@@ -535,10 +507,10 @@ def _compare(
     if asked.stored is not None and history is not None:
         # With --from there is no history: the last word is also a plan.
         plan_files, history = [*plan_files, Path(history)], None
-    need_one_source(history, asked, {})
-    console = console_for(as_json=as_json)
+    planning.need_one_source(history, asked, {})
+    console = planning.console_for(as_json=as_json)
     # An invalid plan is reported before any request to a broker and before Spark starts.
-    plans, note = {str(path): Plan.load(path) for path in plan_files}, note_of(history)
+    plans, note = {str(path): Plan.load(path) for path in plan_files}, planning.note_of(history)
     profile = cluster.shown(console, None if note is None else note.profile)
     if history is None:
         predict_from(asked, plans, profile, as_json=as_json)
@@ -546,8 +518,8 @@ def _compare(
     with asked.session() as spark:
         from timewheel.spark_planner import compare as compared
 
-        growth = growth_of(asked.growth, note, console)
-        with progress_on(console) as on_progress:
+        growth = planning.growth_of(asked.growth, note, console)
+        with planning.progress_on(console) as on_progress:
             seen = asked.survey(spark, history, on_progress)
             wanted = seen.topic(asked.topic)
             found = compared(seen, wanted, plans, profile, growth=growth, as_is=asked.as_is, on_progress=on_progress)
@@ -568,7 +540,7 @@ def _print(console: Console, found: Mapping[str, Prediction], growth: float) -> 
     from timewheel.spark_planner.results import tables
 
     traffic = next(iter(found.values())).traffic  # the same for all
-    show_reading(console, traffic.history.statistic, traffic.topic, traffic)
+    planning.show_reading(console, traffic.history.statistic, traffic.topic, traffic)
     for name, one in found.items():
         say(console, f"{name}: {tables.plan_label(one.grown.plan)}")
     show_table(console, tables.evaluations_table({name: one.grown for name, one in found.items()}, growth, found))
@@ -586,21 +558,16 @@ def _print(console: Console, found: Mapping[str, Prediction], growth: float) -> 
 
 
 def _facts(found: Mapping[str, Prediction], growth: float) -> dict[str, Any]:
-    from timewheel.spark_planner.results.facts import (
-        evaluation_facts,
-        extrapolation_facts,
-        history_facts,
-        prediction_facts,
-    )
+    from timewheel.spark_planner.results import facts
 
     traffic = next(iter(found.values())).traffic  # the same for all
     return {
-        "history": history_facts(traffic.history),
+        "history": facts.history_facts(traffic.history),
         "topic": traffic.topic,
-        "steady_state": extrapolation_facts(traffic),
+        "steady_state": facts.extrapolation_facts(traffic),
         "growth": growth,
         "plans": {
-            name: {**prediction_facts(one), "predicted_at_growth": evaluation_facts(one.grown)}
+            name: {**facts.prediction_facts(one), "predicted_at_growth": facts.evaluation_facts(one.grown)}
             for name, one in found.items()
         },
     }
@@ -608,25 +575,25 @@ def _facts(found: Mapping[str, Prediction], growth: float) -> dict[str, Any]:
 
 def predict_from(asked: PlannerOptions, plans: Mapping[str, Plan], profile: BrokerProfile, *, as_json: bool) -> None:
     """Evaluate plans on a survey, without Spark, and report how far the gap law is off for native delays."""
-    console = console_for(as_json=as_json)
-    survey = loaded_survey(asked)
+    console = planning.console_for(as_json=as_json)
+    survey = planning.loaded_survey(asked)
     from timewheel.spark_planner.estimating import native_found
     from timewheel.spark_planner.extrapolation import continued_from
     from timewheel.spark_planner.history.keys import EVEN
     from timewheel.spark_planner.pricing.evaluate import evaluate
-    from timewheel.spark_planner.results.facts import evaluation_facts
+    from timewheel.spark_planner.results import facts
     from timewheel.spark_planner.results.tables import evaluations_table
     from timewheel.spark_planner.summary.survey import DailyGaps
 
-    growth = growth_of(asked.growth, None, console)
-    with refused_requests():
+    growth = planning.growth_of(asked.growth, None, console)
+    with planning.refused_requests():
         wanted = survey.statistic.topic(asked.topic)
     alone = survey.statistic.cells[wanted]
     continued = continued_from(alone, as_is=asked.as_is)
     keys = survey.keys.get(wanted, EVEN)
     found = {name: evaluate(plan, continued.cells, profile, growth=growth, keys=keys) for name, plan in plans.items()}
     native = native_found(survey.gaps.get(wanted, DailyGaps.none()), alone, continued)
-    show_reading(console, survey.statistic, wanted, continued)
+    planning.show_reading(console, survey.statistic, wanted, continued)
     said = f"Native delays on one partition leave at most {counted(native.counted, 'gap')} in this history (counted)"
     if not native.independent:
         said += (
@@ -636,12 +603,7 @@ def predict_from(asked: PlannerOptions, plans: Mapping[str, Plan], profile: Brok
     say(console, f"{said}.", style="" if native.independent else "bold red")
     show_table(console, evaluations_table(found, growth))
     if as_json:
-        facts = {
-            "topic": wanted,
-            "growth": growth,
-            "native_peak_gaps": native.counted,
-            "native_ratio": native.ratio,
-            "plans": {name: evaluation_facts(one) for name, one in found.items()},
-        }
-        print(json.dumps(facts, indent=1))
+        told = {"topic": wanted, "growth": growth, "native_peak_gaps": native.counted, "native_ratio": native.ratio}
+        evaluated = {name: facts.evaluation_facts(one) for name, one in found.items()}
+        print(json.dumps({**told, "plans": evaluated}, indent=1))
     end_on_enough(console, survey.statistic)

@@ -11,20 +11,9 @@ from typing import TYPE_CHECKING, Annotated, ClassVar
 import typer
 from typer import Option
 
+from timewheel.cli import planning
 from timewheel.cli.connecting import AdminOptions, typed_again
 from timewheel.cli.options import ALARM, ATTENTION, PlanFile, need_folders
-from timewheel.cli.planning import (
-    Cores,
-    GapFraction,
-    MaxSilence,
-    Memory,
-    PlannerJson,
-    console_for,
-    limit_s,
-    progress_on,
-    session,
-    stored_profile,
-)
 from timewheel.cli.terminal import progress_bar, say, show_line, show_table
 from timewheel.core.durations import parse_duration
 from timewheel.core.errors import TimewheelError
@@ -81,14 +70,14 @@ def check(
         int, Option(min=1, max=1_000_000, help="Entries of due topics to sample, and as many of holding topics.")
     ] = 10_000,
     seed: Annotated[int, Option(help="Seed of the sample.")] = 0,
-    gap_fraction: GapFraction = WATCH_SHARE,
-    max_silence: MaxSilence = "10s",
+    gap_fraction: planning.GapFraction = WATCH_SHARE,
+    max_silence: planning.MaxSilence = "10s",
     change: Annotated[
         bool, Option("--change/--no-change", help="Plan again if a limit is or will be reached; needs Spark.")
     ] = True,
-    cores: Cores = None,
-    memory: Memory = "2g",
-    as_json: PlannerJson = False,
+    cores: planning.Cores = None,
+    memory: planning.Memory = "2g",
+    as_json: planning.PlannerJson = False,
 ) -> None:
     """Check a live plan: counted gaps against predicted gaps, drift of rate and delays, and when limits are reached.
 
@@ -105,10 +94,10 @@ def check(
     plan = Plan.load(plan_file)
     horizon_ms = parse_duration(horizon)
     need_folders({"--out": out, "--log": log})
-    constraints = Constraints(gap_fraction=gap_fraction, silence_seconds=limit_s(max_silence))
-    console = console_for(as_json=as_json)
+    constraints = Constraints(gap_fraction=gap_fraction, silence_seconds=planning.limit_s(max_silence))
+    console = planning.console_for(as_json=as_json)
     with cluster.admin() as admin, _stat_errors():
-        evaluated_by = profile_of(admin) if profile is None else stored_profile(str(profile))
+        evaluated_by = profile_of(admin) if profile is None else planning.stored_profile(str(profile))
         statistic = None if stat is None else load_statistic(stat)
         earlier = () if log is None else read_checks(log, plan.due_topic)
         with progress_bar("looking at entries") as on_progress:
@@ -184,7 +173,8 @@ def _change(console: Console, checked: Checked, cores: int | None, memory: str) 
 
     stopped = "stopped: the check is made, no change was planned"
     try:
-        with session(cores, memory, when_stopped=stopped) as spark, progress_on(console) as on_progress:
+        spark_session = planning.session(cores, memory, when_stopped=stopped)
+        with spark_session as spark, planning.progress_on(console) as on_progress:
             found = change_for(spark, checked, on_progress=on_progress)
     except (TimewheelError, typer.BadParameter) as error:
         say(console, f"no change was planned: {error}", style="bold")

@@ -12,19 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 import typer
 from typer import Argument, Option
 
+from timewheel.cli import long_running
 from timewheel.cli.connecting import ConnectionOptions, warn
-from timewheel.cli.long_running import (
-    Format,
-    HttpAddress,
-    Level,
-    LogFormat,
-    LogLevel,
-    address_of,
-    call_at_end,
-    call_at_hangup,
-    log_to_stderr,
-    or_say_why_not,
-)
 from timewheel.cli.options import FAILED, command_group, keep_plan_file
 from timewheel.cli.terminal import print_line, show_line
 from timewheel.core.clock import SystemClock, pause
@@ -177,10 +166,10 @@ class ServiceOptions(ConnectionOptions):
         int, Option(min=1, help="Memory for messages received ahead and hops under way, of all plans together.")
     ] = 512
     processes: Annotated[int, Option(min=1, help="Number of processes that share the work; each uses one core.")] = 1
-    http: HttpAddress = None
+    http: long_running.HttpAddress = None
     ready_file: Annotated[Path | None, Option(help="A file that exists while all relays are ready.")] = None
-    log_format: LogFormat = Format.AUTO
-    log_level: LogLevel = Level.INFO
+    log_format: long_running.LogFormat = long_running.Format.AUTO
+    log_level: long_running.LogLevel = long_running.Level.INFO
     with_stdin: Annotated[bool, Option("--with-stdin", hidden=True, help="End when standard input ends.")] = False
     journal_hold: str | None = field(init=False, default=None)
 
@@ -203,15 +192,15 @@ def run_service(asked: ServiceOptions) -> None:
     """Run until SIGTERM or Ctrl-C."""
     from timewheel.core.planfile import PlanFiles
 
-    call_at_hangup()
-    log_to_stderr(asked.log_format, asked.log_level)
-    address = address_of(asked.http)
+    long_running.call_at_hangup()
+    long_running.log_to_stderr(asked.log_format, asked.log_level)
+    address = long_running.address_of(asked.http)
     drain_ms = parse_duration(asked.drain)
     files = PlanFiles(asked.plan_files)
     texts = files.read()
     if asked.processes > 1:
         asked.merged()  # an invalid connection is refused before any process starts
-        with or_say_why_not():
+        with long_running.or_say_why_not():
             raise typer.Exit(_run_processes(asked, texts.plans(), drain_ms, address))
     _run_here(asked, files, texts, drain_ms, address)
 
@@ -266,11 +255,11 @@ def _run_here(
             drain_ms=drain_ms,
             hooks=hooks,
         )
-        call_at_hangup(reloading.ask_from_signal)
-        call_at_end(service.end_from_signal)
+        long_running.call_at_hangup(reloading.ask_from_signal)
+        long_running.call_at_end(service.end_from_signal)
         if asked.with_stdin:
             _end_with_stdin(service.end_from_signal)
-        with or_say_why_not():
+        with long_running.or_say_why_not():
             service.run(reloading)
 
 
@@ -307,8 +296,8 @@ def _run_processes(
             clock=SystemClock(),
             report_well=reporter(),
         )
-        call_at_hangup(running.hang_up_from_signal)
-        call_at_end(running.end_from_signal)
+        long_running.call_at_hangup(running.hang_up_from_signal)
+        long_running.call_at_end(running.end_from_signal)
         return running.run()
 
 

@@ -11,18 +11,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from typer import Argument, Option
 
+from timewheel.cli import planning
 from timewheel.cli.connecting import AdminOptions
 from timewheel.cli.options import AsJson, GapLimit, at_second, need_folders, writing
-from timewheel.cli.planning import (
-    HistoryOptions,
-    HistorySource,
-    PlannerJson,
-    console_for,
-    need_new_folder,
-    note_of,
-    progress_on,
-    show_lost,
-)
 from timewheel.cli.terminal import print_line, progress_bar, say, show_rows
 from timewheel.core.clock import SystemClock
 from timewheel.core.durations import rounded_up, span
@@ -140,7 +131,7 @@ MAX_SHOWN = 20
 
 
 def survey(
-    history: HistorySource,
+    history: planning.HistorySource,
     *,
     out: Annotated[Path, Option("-o", "--out", help="Folder of the survey; days are added to it.", show_default=False)],
     replace: Annotated[bool, Option("--replace", help="Replace days that the survey already has.")] = False,
@@ -151,8 +142,8 @@ def survey(
     keep: Annotated[
         int | None, Option(min=1, help="Days to keep; earlier days are removed.", show_default="all")
     ] = None,
-    asked: HistoryOptions,
-    as_json: PlannerJson = False,
+    asked: planning.HistoryOptions,
+    as_json: planning.PlannerJson = False,
 ) -> None:
     """Read a history once and store the statistics that a plan is made from: some megabytes, by day, up to 5,000
     topics.
@@ -162,19 +153,19 @@ def survey(
     """
     if replace and add:
         raise typer.BadParameter("give --replace or --add, not both", param_hint="--replace")
-    need_new_folder(out, "a survey is a folder")
-    if note_of(history) is not None:
+    planning.need_new_folder(out, "a survey is a folder")
+    if planning.note_of(history) is not None:
         following = timewheel_command("plan", history, "-o", "plan.toml")
         raise typer.BadParameter(f"a sample needs no survey; run: {following}", param_hint="HISTORY")
-    console = console_for(as_json=as_json)
+    console = planning.console_for(as_json=as_json)
     with asked.session() as spark:
         from timewheel.spark_planner import add_survey, drop_days_before
 
-        with progress_on(console) as on_progress:
+        with planning.progress_on(console) as on_progress:
             found = asked.survey(spark, history, on_progress, all_topics=True).survey(on_progress)
     written = add_survey(found, out, "replace" if replace else "add" if add else "refuse")
     dropped = [] if keep is None else drop_days_before(out, written[-1] + 1 - keep)
-    show_lost(console, found.statistic)
+    planning.show_lost(console, found.statistic)
     _show(console, found)
     _say_days(console, out, written, dropped)
     if as_json:

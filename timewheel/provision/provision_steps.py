@@ -7,17 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
-from timewheel.broker.admin.policies import (
-    AGE_QUOTA,
-    DEDUPLICATION,
-    INACTIVE_TOPIC,
-    KEEP_INACTIVE,
-    MESSAGE_TTL_S,
-    NO_QUOTA,
-    SIZE_QUOTA,
-    UNLIMITED,
-    Policy,
-)
+from timewheel.broker.admin import policies
 from timewheel.core.errors import TopologyError
 from timewheel.core.escapes import pulsar_admin
 from timewheel.core.names import parts_of
@@ -91,7 +81,7 @@ class SetPolicy:
     """Set a policy on the topic, where it beats the namespace's (broker-facts: policies-of-topics)."""
 
     topic: str
-    policy: Policy[Any]
+    policy: policies.Policy[Any]
     value: Any
 
     def __str__(self) -> str:
@@ -110,29 +100,29 @@ class TopicState:
     # names of subscriptions by number of the existing partition
     subscriptions: Mapping[int, frozenset[str]] = field(default_factory=dict)
     # policies set on the topic itself; an unset policy is None or missing
-    policies: Mapping[Policy[Any], Any] = field(default_factory=dict)
+    policies: Mapping[policies.Policy[Any], Any] = field(default_factory=dict)
     stray: tuple[str, ...] = ()  # partitions that exist although the topic does not
     provisioned: Provisioned | None = None  # the provisioning record of a due topic
 
 
-_WANTED: Final[tuple[tuple[Policy[Any], Any], ...]] = (
-    (MESSAGE_TTL_S, 0),
-    (SIZE_QUOTA, NO_QUOTA),
-    (AGE_QUOTA, NO_QUOTA),
-    (INACTIVE_TOPIC, KEEP_INACTIVE),
+_WANTED: Final[tuple[tuple[policies.Policy[Any], Any], ...]] = (
+    (policies.MESSAGE_TTL_S, 0),
+    (policies.SIZE_QUOTA, policies.NO_QUOTA),
+    (policies.AGE_QUOTA, policies.NO_QUOTA),
+    (policies.INACTIVE_TOPIC, policies.KEEP_INACTIVE),
 )
-_VALUE_TEXTS: Final[Mapping[Policy[Any], str]] = {
-    MESSAGE_TTL_S: "0 (never)",
-    SIZE_QUOTA: "-1 (no limit)",
-    AGE_QUOTA: "-1 (no limit)",
-    INACTIVE_TOPIC: "deleteWhileInactive false",
-    DEDUPLICATION: "true",
+_VALUE_TEXTS: Final[Mapping[policies.Policy[Any], str]] = {
+    policies.MESSAGE_TTL_S: "0 (never)",
+    policies.SIZE_QUOTA: "-1 (no limit)",
+    policies.AGE_QUOTA: "-1 (no limit)",
+    policies.INACTIVE_TOPIC: "deleteWhileInactive false",
+    policies.DEDUPLICATION: "true",
 }
 
 
-def wanted_policies(spec: TopicSpec) -> tuple[tuple[Policy[Any], Any], ...]:
+def wanted_policies(spec: TopicSpec) -> tuple[tuple[policies.Policy[Any], Any], ...]:
     """Return the policies that a topic sets itself, with values (broker-facts: policies-of-topics)."""
-    return (*_WANTED, (DEDUPLICATION, True)) if spec.deduplication else _WANTED
+    return (*_WANTED, (policies.DEDUPLICATION, True)) if spec.deduplication else _WANTED
 
 
 def steps_for(spec: TopicSpec, state: TopicState, *, grow: bool = False) -> tuple[Step, ...]:
@@ -173,7 +163,7 @@ def steps_for(spec: TopicSpec, state: TopicState, *, grow: bool = False) -> tupl
     return (*steps, *policy_steps(spec, state.policies))
 
 
-def policy_steps(spec: TopicSpec, policies: Mapping[Policy[Any], Any]) -> tuple[SetPolicy, ...]:
+def policy_steps(spec: TopicSpec, policies: Mapping[policies.Policy[Any], Any]) -> tuple[SetPolicy, ...]:
     """Return the steps that set the policies that a topic must set itself."""
     return tuple(
         SetPolicy(topic=spec.name, policy=policy, value=value)
@@ -223,15 +213,15 @@ def _start(subscription: str, state: TopicState) -> Literal["earliest", "latest"
     return "latest"
 
 
-def _satisfied(policy: Policy[Any], wanted: Any, found: Any) -> bool:
+def _satisfied(policy: policies.Policy[Any], wanted: Any, found: Any) -> bool:
     """Return whether a policy has the wanted effect; its other fields (actions, durations) are left to its owner."""
     if found is None:
         return False
-    if policy is SIZE_QUOTA:
-        return bool(found.limit_bytes == UNLIMITED)
-    if policy is AGE_QUOTA:
-        return bool(found.limit_s == UNLIMITED)
-    if policy is INACTIVE_TOPIC:
+    if policy is policies.SIZE_QUOTA:
+        return bool(found.limit_bytes == policies.UNLIMITED)
+    if policy is policies.AGE_QUOTA:
+        return bool(found.limit_s == policies.UNLIMITED)
+    if policy is policies.INACTIVE_TOPIC:
         return not found.delete
     return bool(found == wanted)
 

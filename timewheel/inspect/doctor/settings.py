@@ -8,25 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Generic, Literal, TypeVar, cast
 
-from timewheel.broker.admin.policies import (
-    AGE_QUOTA,
-    DEDUPLICATION,
-    DELAYED_DELIVERY,
-    INACTIVE_TOPIC,
-    MAX_UNACKED_PER_CONSUMER,
-    MAX_UNACKED_PER_SUBSCRIPTION,
-    MESSAGE_TTL_S,
-    PERSISTENCE,
-    RETENTION,
-    SIZE_QUOTA,
-    SUBSCRIPTION_EXPIRY_MIN,
-    BacklogQuota,
-    DelayedDelivery,
-    InactiveTopic,
-    Persistence,
-    Policy,
-    Retention,
-)
+from timewheel.broker.admin import policies
 from timewheel.core.broker_profile import BrokerProfile
 from timewheel.core.errors import ProfileError
 from timewheel.core.escapes import pulsar_admin
@@ -58,22 +40,22 @@ def is_on(settings: Settings | None, name: str, *, default: bool) -> bool:
     return {"true": True, "false": False}.get((settings or {}).get(name, "").lower(), default)
 
 
-def _quota(settings: Settings) -> BacklogQuota | None:
+def _quota(settings: Settings) -> policies.BacklogQuota | None:
     if not is_on(settings, "backlogQuotaCheckEnabled", default=True):
         return None
     limit_gb = float(settings.get("backlogQuotaDefaultLimitGB") or -1)
     limit_bytes = int(limit_gb * GB_BYTES) if limit_gb > 0 else number(settings, "backlogQuotaDefaultLimitBytes", -1)
     action: Any = settings.get("backlogQuotaDefaultRetentionPolicy", "producer_request_hold")
-    return BacklogQuota(
+    return policies.BacklogQuota(
         limit_bytes=limit_bytes, limit_s=number(settings, "backlogQuotaDefaultLimitSecond", -1), action=action
     )
 
 
-BROKER_DEFAULTS: Final[Mapping[Policy[Any], Callable[[Settings], Any]]] = {
-    MESSAGE_TTL_S: lambda settings: number(settings, "ttlDurationDefaultInSeconds", 0),
-    SIZE_QUOTA: _quota,
-    AGE_QUOTA: _quota,
-    INACTIVE_TOPIC: lambda settings: InactiveTopic(
+BROKER_DEFAULTS: Final[Mapping[policies.Policy[Any], Callable[[Settings], Any]]] = {
+    policies.MESSAGE_TTL_S: lambda settings: number(settings, "ttlDurationDefaultInSeconds", 0),
+    policies.SIZE_QUOTA: _quota,
+    policies.AGE_QUOTA: _quota,
+    policies.INACTIVE_TOPIC: lambda settings: policies.InactiveTopic(
         delete=is_on(settings, "brokerDeleteInactiveTopicsEnabled", default=True),
         after_s=number(
             settings,
@@ -82,29 +64,31 @@ BROKER_DEFAULTS: Final[Mapping[Policy[Any], Callable[[Settings], Any]]] = {
         ),
         mode=cast("Any", settings.get("brokerDeleteInactiveTopicsMode", "delete_when_no_subscriptions")),
     ),
-    DEDUPLICATION: lambda settings: is_on(settings, "brokerDeduplicationEnabled", default=False),
-    RETENTION: lambda settings: Retention(
+    policies.DEDUPLICATION: lambda settings: is_on(settings, "brokerDeduplicationEnabled", default=False),
+    policies.RETENTION: lambda settings: policies.Retention(
         time_min=number(settings, "defaultRetentionTimeInMinutes", 0),
         size_mb=number(settings, "defaultRetentionSizeInMB", 0),
     ),
-    DELAYED_DELIVERY: lambda settings: DelayedDelivery(
+    policies.DELAYED_DELIVERY: lambda settings: policies.DelayedDelivery(
         active=is_on(settings, "delayedDeliveryEnabled", default=True),
         tick_ms=number(settings, "delayedDeliveryTickTimeMillis", 1_000),
         max_delay_ms=number(settings, "delayedDeliveryMaxDelayInMillis", 0),
     ),
-    MAX_UNACKED_PER_CONSUMER: lambda settings: number(settings, "maxUnackedMessagesPerConsumer", 50_000),
-    MAX_UNACKED_PER_SUBSCRIPTION: lambda settings: number(settings, "maxUnackedMessagesPerSubscription", 200_000),
-    PERSISTENCE: lambda settings: Persistence(
+    policies.MAX_UNACKED_PER_CONSUMER: lambda settings: number(settings, "maxUnackedMessagesPerConsumer", 50_000),
+    policies.MAX_UNACKED_PER_SUBSCRIPTION: lambda settings: number(
+        settings, "maxUnackedMessagesPerSubscription", 200_000
+    ),
+    policies.PERSISTENCE: lambda settings: policies.Persistence(
         ensemble=number(settings, "managedLedgerDefaultEnsembleSize", 2),
         write_quorum=number(settings, "managedLedgerDefaultWriteQuorum", 2),
         ack_quorum=number(settings, "managedLedgerDefaultAckQuorum", 2),
     ),
-    SUBSCRIPTION_EXPIRY_MIN: lambda settings: number(settings, "subscriptionExpirationTimeMinutes", 0),
+    policies.SUBSCRIPTION_EXPIRY_MIN: lambda settings: number(settings, "subscriptionExpirationTimeMinutes", 0),
 }
 """Values from a broker's settings, in force where neither topic nor namespace sets a policy."""
 
 
-def in_force(seen: Seen, topic: SeenTopic, policy: Policy[T]) -> InForce[T] | None:
+def in_force(seen: Seen, topic: SeenTopic, policy: policies.Policy[T]) -> InForce[T] | None:
     """Return the value in force on a topic; None if unknown."""
     own = topic.state.policies.get(policy)
     if own is not None:
@@ -115,17 +99,17 @@ def in_force(seen: Seen, topic: SeenTopic, policy: Policy[T]) -> InForce[T] | No
     return found
 
 
-def all_in_force(seen: Seen, policy: Policy[T]) -> Iterator[tuple[SeenTopic, InForce[T]]]:
+def all_in_force(seen: Seen, policy: policies.Policy[T]) -> Iterator[tuple[SeenTopic, InForce[T]]]:
     """Yield each existing topic with the value in force on it; those where it is unknown are left out."""
     for topic in seen.topics:
         if topic.exists and (found := in_force(seen, topic, policy)) is not None:
             yield topic, found
 
 
-def of_namespace(seen: Seen, namespace: str, policy: Policy[T]) -> InForce[T] | None:
+def of_namespace(seen: Seen, namespace: str, policy: policies.Policy[T]) -> InForce[T] | None:
     """Return the value in force on those topics of a namespace that set none themselves; None if unknown."""
-    policies = seen.namespaces.get(namespace)
-    if policies is not None and (found := policies.get(policy)) is not None:
+    own = seen.namespaces.get(namespace)
+    if own is not None and (found := own.get(policy)) is not None:
         return InForce(value=found, place="namespace", subject=namespace)
     if seen.settings is None:
         return None
