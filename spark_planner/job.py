@@ -81,10 +81,6 @@ class History:
         with told(spark, "counting native gaps by day", on_progress, one_job=False):
             return Survey(statistic=self.statistic, gaps=daily_gaps(cached), keys=cached.keys)
 
-    def timers_of(self, topic: str) -> DataFrame:
-        """Return the sound rows of a topic, `columns.HISTORY_SCHEMA`."""
-        return sound_rows(self.rows).where(F.col(TOPIC) == topic)
-
 
 def survey(
     raw: DataFrame,

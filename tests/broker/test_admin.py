@@ -10,27 +10,8 @@ from typing import TYPE_CHECKING, Any
 import pulsar
 import pytest
 
+from timewheel.broker.admin import policies
 from timewheel.broker.admin.client import AdminClient
-from timewheel.broker.admin.policies import (
-    AGE_QUOTA,
-    DEDUPLICATION,
-    DELAYED_DELIVERY,
-    INACTIVE_TOPIC,
-    MAX_UNACKED_PER_CONSUMER,
-    MAX_UNACKED_PER_SUBSCRIPTION,
-    MESSAGE_TTL_S,
-    PERSISTENCE,
-    POLICIES,
-    RETENTION,
-    SIZE_QUOTA,
-    SUBSCRIPTION_EXPIRY_MIN,
-    BacklogQuota,
-    DelayedDelivery,
-    InactiveTopic,
-    Persistence,
-    Policy,
-    Retention,
-)
 from timewheel.client.positions import EntryPosition
 from timewheel.core.errors import AdminError, AdminMissing
 from timewheel.core.names import namespace_of
@@ -43,20 +24,26 @@ if TYPE_CHECKING:
 
     from timewheel.testing.service import Broker
 
-EVICTING = BacklogQuota(limit_bytes=10_000_000, limit_s=100, action="consumer_backlog_eviction")
+EVICTING = policies.BacklogQuota(limit_bytes=10_000_000, limit_s=100, action="consumer_backlog_eviction")
 
-VALUES: list[tuple[Policy[Any], Any]] = [
-    (MESSAGE_TTL_S, 77),
-    (SIZE_QUOTA, EVICTING),
-    (AGE_QUOTA, EVICTING),
-    (INACTIVE_TOPIC, InactiveTopic(delete=True, after_s=120, mode="delete_when_subscriptions_caught_up")),
-    (DEDUPLICATION, True),
-    (RETENTION, Retention(time_min=200, size_mb=10)),  # above the age quota, or brokers refuse the pair
-    (DELAYED_DELIVERY, DelayedDelivery(active=True, tick_ms=2_000, max_delay_ms=5_000)),
-    (MAX_UNACKED_PER_CONSUMER, 1_234),
-    (SUBSCRIPTION_EXPIRY_MIN, 9),
-    (MAX_UNACKED_PER_SUBSCRIPTION, 12_345),
-    (PERSISTENCE, Persistence(ensemble=1, write_quorum=1, ack_quorum=1, mark_deletes_per_s=0.5)),
+VALUES: list[tuple[policies.Policy[Any], Any]] = [
+    (policies.MESSAGE_TTL_S, 77),
+    (policies.SIZE_QUOTA, EVICTING),
+    (policies.AGE_QUOTA, EVICTING),
+    (
+        policies.INACTIVE_TOPIC,
+        policies.InactiveTopic(delete=True, after_s=120, mode="delete_when_subscriptions_caught_up"),
+    ),
+    (policies.DEDUPLICATION, True),
+    (
+        policies.RETENTION,
+        policies.Retention(time_min=200, size_mb=10),
+    ),  # above the age quota, or brokers refuse the pair
+    (policies.DELAYED_DELIVERY, policies.DelayedDelivery(active=True, tick_ms=2_000, max_delay_ms=5_000)),
+    (policies.MAX_UNACKED_PER_CONSUMER, 1_234),
+    (policies.SUBSCRIPTION_EXPIRY_MIN, 9),
+    (policies.MAX_UNACKED_PER_SUBSCRIPTION, 12_345),
+    (policies.PERSISTENCE, policies.Persistence(ensemble=1, write_quorum=1, ack_quorum=1, mark_deletes_per_s=0.5)),
 ]
 
 
@@ -113,7 +100,7 @@ def test_what_is_not_there_is_missing_by_name(admin: AdminClient, namespace: str
     with pytest.raises(AdminMissing, match=missing):
         admin.topics.unload(missing)
     with pytest.raises(AdminMissing, match=missing):
-        admin.topic_policies.set(missing, MESSAGE_TTL_S, 0)
+        admin.topic_policies.set(missing, policies.MESSAGE_TTL_S, 0)
     with pytest.raises(AdminMissing):
         admin.subscriptions.create(missing, "s")
     assert admin.topics.partitions(missing) is None, "nor is the topic made"
@@ -219,7 +206,7 @@ def test_a_backlog_is_skipped_and_cleared(admin: AdminClient, topic: str, pulsar
 def test_each_policy_of_a_topic_is_set_read_and_removed(admin: AdminClient, topic: str) -> None:
     admin.topics.create(topic, 1)
     with pytest.raises(ValueError, match="no topic level: set it on the namespace"):
-        admin.topic_policies.set(topic, SUBSCRIPTION_EXPIRY_MIN, 0)
+        admin.topic_policies.set(topic, policies.SUBSCRIPTION_EXPIRY_MIN, 0)
     own = [pair for pair in VALUES if pair[0].name]
     assert [admin.topic_policies.get(topic, policy) for policy, _ in own] == [None] * len(own)
     defaults = {policy: admin.topic_policies.get(topic, policy, applied=True) for policy, _ in own}
@@ -236,14 +223,14 @@ def test_each_policy_of_a_topic_is_set_read_and_removed(admin: AdminClient, topi
 
 
 def test_each_policy_of_a_namespace_is_set_read_and_removed(admin: AdminClient) -> None:
-    assert [policy for policy, _ in VALUES] == list(POLICIES)
+    assert [policy for policy, _ in VALUES] == list(policies.POLICIES)
     tenant = f"policies-{uuid.uuid4().hex[:8]}"
     admin.tenants.create(tenant)
     for number, (policy, value) in enumerate(VALUES):
         namespace = f"{tenant}/n{number}"
         admin.namespaces.create(namespace)
 
-        def found(policy: Policy[Any] = policy, namespace: str = namespace) -> Any:
+        def found(policy: policies.Policy[Any] = policy, namespace: str = namespace) -> Any:
             return admin.namespaces.policies(namespace).get(policy)
 
         assert found() is None

@@ -7,18 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from tests.consumers.support import BOUND_MS, NOW_MS, arrival
-from timewheel.consumers.engine import (
-    Acknowledge,
-    Command,
-    Deliver,
-    DeliveryPolicy,
-    Drop,
-    Engine,
-    HandledWindow,
-    Lost,
-    NegativeAcknowledge,
-    Republish,
-)
+from timewheel.consumers import engine
 from timewheel.consumers.message import InFlight, Stage
 
 MAX_HELD = 4
@@ -27,11 +16,13 @@ MAX_HELD = 4
 class EngineLife(RuleBasedStateMachine):
     """Messages are stored, delivered, forgotten by reloads, delivered again; handlers succeed and fail."""
 
-    judge: DeliveryPolicy | None = None
+    judge: engine.DeliveryPolicy | None = None
 
     @initialize()
     def begin(self) -> None:
-        self.engine = Engine(hold_bound_ms=BOUND_MS, max_held=MAX_HELD, handled=HandledWindow(10_000), judge=self.judge)
+        self.engine = engine.Engine(
+            hold_bound_ms=BOUND_MS, max_held=MAX_HELD, handled=engine.HandledWindow(10_000), judge=self.judge
+        )
         self.now_ms = NOW_MS
         self.entries = 0
         self.stored: dict[int, tuple[str, int]] = {}  # position -> (timer id, due), until acknowledged
@@ -45,28 +36,28 @@ class EngineLife(RuleBasedStateMachine):
         self.entries += 1
         self.stored[self.entries] = (timer_id, self.due_ms[timer_id])
 
-    def execute(self, commands: list[Command]) -> None:
+    def execute(self, commands: list[engine.Command]) -> None:
         for command in commands:
             match command:
-                case Deliver(timer):
+                case engine.Deliver(timer):
                     timer_id = timer.arrival.envelope.timer_id  # type: ignore[union-attr]
                     assert self.due_ms[timer_id] <= self.now_ms, "never early"
                     assert timer_id not in self.with_handler, "never in two hands"
                     assert timer_id not in self.handled, "never again after it was handled"
                     self.with_handler[timer_id] = timer
                     timer.stage = Stage.BEGUN  # here each handler begins at once
-                case Acknowledge(acknowledged):
+                case engine.Acknowledge(acknowledged):
                     entry = acknowledged.position.entry
                     timer_id, _ = self.stored.pop(entry, ("", 0))
                     if timer_id and not self.may_be_dropped(timer_id):
                         others = [known for known, _ in self.stored.values()]
                         assert timer_id in others, "an unhandled timer's last stored copy was acknowledged"
                     self.with_consumer.discard(entry)
-                case NegativeAcknowledge(refused):
+                case engine.NegativeAcknowledge(refused):
                     self.with_consumer.discard(refused.position.entry)
-                case Republish(timer):
+                case engine.Republish(timer):
                     self.publishing[timer.key] = timer
-                case Drop() | Lost():
+                case engine.Drop() | engine.Lost():
                     pass
 
     def may_be_dropped(self, timer_id: str) -> bool:

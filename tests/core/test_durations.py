@@ -6,16 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from timewheel.core.durations import (
-    MAX_DIGITS,
-    MAX_DURATION_MS,
-    format_duration,
-    parse_duration,
-    rounded_up,
-    span,
-    spelled,
-    whole_number,
-)
+from timewheel.core import durations
 from timewheel.core.errors import DurationError
 from timewheel.core.names import partition_of
 
@@ -30,11 +21,11 @@ from timewheel.core.names import partition_of
         ("12h", 12 * 3_600 * 1_000),
         ("5d", 5 * 86_400 * 1_000),
         ("007d", 7 * 86_400 * 1_000),
-        ("3650d", MAX_DURATION_MS),
+        ("3650d", durations.MAX_DURATION_MS),
     ],
 )
 def test_a_duration_reads_as_written(text: str, duration_ms: int) -> None:
-    assert parse_duration(text) == duration_ms
+    assert durations.parse_duration(text) == duration_ms
 
 
 @pytest.mark.parametrize(
@@ -46,7 +37,7 @@ def test_a_duration_reads_as_written(text: str, duration_ms: int) -> None:
 )  # fmt: skip
 def test_any_other_text_is_refused_and_quoted(text: str) -> None:
     with pytest.raises(DurationError) as caught:
-        parse_duration(text)
+        durations.parse_duration(text)
     assert caught.value.text == text
     assert repr(text)[:20] in str(caught.value)
     assert len(str(caught.value)) < 500
@@ -55,7 +46,7 @@ def test_any_other_text_is_refused_and_quoted(text: str) -> None:
 @pytest.mark.parametrize("value", [5, 5.0, None, True, b"5d", ["5d"]])
 def test_what_is_no_text_is_refused_by_its_type(value: object) -> None:
     with pytest.raises(DurationError, match=type(value).__name__):
-        parse_duration(value)  # type: ignore[arg-type]
+        durations.parse_duration(value)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -71,21 +62,21 @@ def test_what_is_no_text_is_refused_by_its_type(value: object) -> None:
     ],
 )
 def test_a_duration_is_written_in_its_largest_whole_unit(duration_ms: int, text: str) -> None:
-    assert format_duration(duration_ms) == text
+    assert durations.format_duration(duration_ms) == text
 
 
-@given(st.integers(0, MAX_DURATION_MS))
+@given(st.integers(0, durations.MAX_DURATION_MS))
 def test_what_is_written_reads_back_unchanged(duration_ms: int) -> None:
-    assert parse_duration(format_duration(duration_ms)) == duration_ms
+    assert durations.parse_duration(durations.format_duration(duration_ms)) == duration_ms
 
 
 @given(st.text(max_size=20))
 def test_reading_any_text_gives_a_duration_or_a_duration_error(text: str) -> None:
     try:
-        duration_ms = parse_duration(text)
+        duration_ms = durations.parse_duration(text)
     except DurationError:
         return
-    assert 0 <= duration_ms <= MAX_DURATION_MS
+    assert 0 <= duration_ms <= durations.MAX_DURATION_MS
 
 
 @pytest.mark.parametrize(
@@ -93,12 +84,12 @@ def test_reading_any_text_gives_a_duration_or_a_duration_error(text: str) -> Non
     [(0, "0s"), (1, "1ms"), (1_999, "1999ms"), (2_001, "3s"), (119_999, "2m"), (60 * 86_400_000 + 1, "61d")],
 )
 def test_a_bound_is_rounded_up_to_the_largest_unit_that_there_are_two_of(duration_ms: int, text: str) -> None:
-    assert rounded_up(duration_ms) == text
+    assert durations.rounded_up(duration_ms) == text
 
 
-@given(st.integers(0, MAX_DURATION_MS - 86_400_000))
+@given(st.integers(0, durations.MAX_DURATION_MS - 86_400_000))
 def test_a_bound_is_never_below_and_by_half_at_most_above(duration_ms: int) -> None:
-    assert duration_ms <= parse_duration(rounded_up(duration_ms)) <= 1.5 * duration_ms
+    assert duration_ms <= durations.parse_duration(durations.rounded_up(duration_ms)) <= 1.5 * duration_ms
 
 
 @pytest.mark.parametrize(
@@ -106,12 +97,12 @@ def test_a_bound_is_never_below_and_by_half_at_most_above(duration_ms: int) -> N
     [(0, "0s"), (1, "1ms"), (1_120, "1s 120ms"), (173_100_000, "2d 5m"), (1_728_600_000, "20d 10m"), (7_200_000, "2h")],
 )
 def test_people_read_a_duration_in_several_units(duration_ms: int, text: str) -> None:
-    assert spelled(duration_ms) == text
+    assert durations.spelled(duration_ms) == text
 
 
-@given(st.integers(0, MAX_DURATION_MS))
+@given(st.integers(0, durations.MAX_DURATION_MS))
 def test_what_is_spelled_is_exact(duration_ms: int) -> None:
-    assert sum(map(parse_duration, spelled(duration_ms).split())) == duration_ms
+    assert sum(map(durations.parse_duration, durations.spelled(duration_ms).split())) == duration_ms
 
 
 @pytest.mark.parametrize(
@@ -130,25 +121,25 @@ def test_what_is_spelled_is_exact(duration_ms: int) -> None:
     ],
 )
 def test_a_length_of_time_is_shown_in_its_largest_unit_to_three_digits(span_ms: float, text: str) -> None:
-    assert span(span_ms) == text
+    assert durations.span(span_ms) == text
 
 
-@given(st.integers(0, 10**MAX_DIGITS - 1), st.integers(0, 3))
+@given(st.integers(0, 10**durations.MAX_DIGITS - 1), st.integers(0, 3))
 def test_decimal_digits_are_a_number_with_leading_zeros_too(number: int, zeros: int) -> None:
     text = "0" * zeros + str(number)
-    assert whole_number(text) == (number if len(text) <= MAX_DIGITS else None)
+    assert durations.whole_number(text) == (number if len(text) <= durations.MAX_DIGITS else None)
 
 
 @pytest.mark.parametrize(
     "text", ["", " 1", "1\n", "+1", "-1", "1_0", "0x1", "²", "\u0661", "\ud800", "9" * 19, "9" * 5_000]
 )
 def test_anything_else_is_none_and_raises_nothing(text: str) -> None:
-    assert whole_number(text) is None
+    assert durations.whole_number(text) is None
 
 
 @given(st.text())
 def test_no_text_is_an_error(text: str) -> None:
-    assert whole_number(text) is None or text.isdecimal()
+    assert durations.whole_number(text) is None or text.isdecimal()
 
 
 @pytest.mark.parametrize("number", ["", "x", "-1", "007", "\u0661", "9" * 10, "9" * 5_000])

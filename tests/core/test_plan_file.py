@@ -12,21 +12,11 @@ from hypothesis import given, reject
 from hypothesis import strategies as st
 
 from tests.core.plan_space import plans
+from timewheel.core import planfile
 from timewheel.core.connection import Secret
 from timewheel.core.durations import DAY_MS, HOUR_MS, MINUTE_MS
 from timewheel.core.errors import PlanError
 from timewheel.core.plan import Calendar, Cancel, Native, Plan, Ring, Tiered, Wheel
-from timewheel.core.planfile import (
-    EXAMPLES,
-    MAX_FILE_BYTES,
-    PlanFiles,
-    _File,
-    dump_plan,
-    edit_plan,
-    load_plan,
-    parse_plan,
-    save_plan,
-)
 
 TOP = 'format = 1\ndue_topic = "persistent://acme/crm/reminders"\nsubscriptions = ["billing"]\n'
 GOOD = TOP + '[tiered]\nwindow = "12h"\ntiers = ["12h", "1d", "5d"]\n'
@@ -53,7 +43,7 @@ def test_the_file_of_the_design_reads_as_the_plan_it_describes() -> None:
         tiers = ["12h", "1d", "5d"]
         hold = "broker"
     """
-    assert parse_plan(text) == Plan(
+    assert planfile.parse_plan(text) == Plan(
         revision=3,
         due_topic="persistent://acme/crm/reminders",
         holding_namespace="acme/crm-held",
@@ -84,7 +74,7 @@ def test_the_file_of_the_design_reads_as_the_plan_it_describes() -> None:
     ],
 )
 def test_every_scheme_has_its_table(table: str, scheme: Native | Calendar | Wheel) -> None:
-    assert parse_plan(TOP + table).scheme == scheme
+    assert planfile.parse_plan(TOP + table).scheme == scheme
 
 
 @pytest.mark.parametrize(
@@ -99,7 +89,7 @@ def test_every_scheme_has_its_table(table: str, scheme: Native | Calendar | Whee
     ],
 )
 def test_cancels_are_off_unless_there_is_a_table(table: str, cancel: Cancel | None) -> None:
-    assert parse_plan(f"{TOP}[native]\n{table}").cancel == cancel
+    assert planfile.parse_plan(f"{TOP}[native]\n{table}").cancel == cancel
 
 
 @pytest.mark.parametrize(
@@ -114,19 +104,19 @@ def test_cancels_are_off_unless_there_is_a_table(table: str, cancel: Cancel | No
 )
 def test_a_wrong_table_of_cancels_is_refused(table: str, field: str) -> None:
     with pytest.raises(PlanError) as caught:
-        parse_plan(f"{TOP}[native]\n[cancel]\n{table}")
+        planfile.parse_plan(f"{TOP}[native]\n[cancel]\n{table}")
     assert caught.value.field == field
 
 
 @given(plans())
 def test_every_plan_survives_the_round_trip(plan: Plan) -> None:
-    assert parse_plan(dump_plan(plan)) == plan
+    assert planfile.parse_plan(planfile.dump_plan(plan)) == plan
 
 
 def test_a_saved_plan_loads(tmp_path: Path) -> None:
-    plan, path = parse_plan(GOOD), tmp_path / "reminders.toml"
-    save_plan(plan, path)
-    assert load_plan(path) == plan
+    plan, path = planfile.parse_plan(GOOD), tmp_path / "reminders.toml"
+    planfile.save_plan(plan, path)
+    assert planfile.load_plan(path) == plan
     assert Plan.load(str(path)) == plan
 
 
@@ -216,7 +206,7 @@ BROKEN: list[tuple[Any, ...]] = [
 )
 def test_a_broken_file_names_field_value_and_limit(text: str, field: str, value: object, limit: str) -> None:
     with pytest.raises(PlanError) as caught:
-        parse_plan(text)
+        planfile.parse_plan(text)
     assert caught.value.field == field
     if value is not None:
         assert caught.value.value == value
@@ -229,7 +219,7 @@ def test_a_broken_file_names_field_value_and_limit(text: str, field: str, value:
 def test_every_error_of_a_file_names_the_file(text: str, tmp_path: Path) -> None:
     file = tmp_path / "reminders.toml"
     file.write_text(text)
-    for read in (lambda: load_plan(file), lambda: PlanFiles([tmp_path]).read().plans()):
+    for read in (lambda: planfile.load_plan(file), lambda: planfile.PlanFiles([tmp_path]).read().plans()):
         with pytest.raises(PlanError) as caught:
             read()
         assert str(caught.value).startswith(f"plan {file}: {caught.value.field}")
@@ -239,15 +229,15 @@ def test_every_error_of_a_file_names_the_file(text: str, tmp_path: Path) -> None
 def test_the_mark_with_which_some_editors_begin_a_file_is_read_over(tmp_path: Path) -> None:
     file = tmp_path / "reminders.toml"
     file.write_text(GOOD, encoding="utf-8-sig")
-    assert load_plan(file) == parse_plan(GOOD)
+    assert planfile.load_plan(file) == planfile.parse_plan(GOOD)
 
 
 def test_the_example_of_every_key_is_a_line_that_works() -> None:
     """Each line is written where its key belongs, beside the keys that it needs."""
-    lines = {line.split()[0]: line for line in EXAMPLES}
+    lines = {line.split()[0]: line for line in planfile.EXAMPLES}
     top = "\n".join(
         lines.pop(key)
-        for key in (key.removesuffix("_ms") for key in _File.model_fields)
+        for key in (key.removesuffix("_ms") for key in planfile._File.model_fields)
         if key in lines and key != "intake"
     )
     cancel = f"[cancel]\n{lines.pop('keep')}\n{lines.pop('skew')}"
@@ -259,15 +249,15 @@ def test_the_example_of_every_key_is_a_line_that_works() -> None:
         f"[[wheel.rings]]\n{ring}",
         f"[calendar]\n{lines.pop('interval')}",
     ):
-        assert parse_plan(f"{top}\n{scheme}\n{cancel}").retry
-    assert parse_plan(f'{top}\n{lines.pop("intake")}\nrelay = "service"\n{tiered}').intake
+        assert planfile.parse_plan(f"{top}\n{scheme}\n{cancel}").retry
+    assert planfile.parse_plan(f'{top}\n{lines.pop("intake")}\nrelay = "service"\n{tiered}').intake
     assert not lines
 
 
 def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     not_text, too_big = tmp_path / "not-text", tmp_path / "too-big"
     not_text.write_bytes(b"\xff\xfe")
-    too_big.write_text(GOOD + "#" * MAX_FILE_BYTES)
+    too_big.write_text(GOOD + "#" * planfile.MAX_FILE_BYTES)
     os.mkfifo(pipe := tmp_path / "pipe")
     for path, limit in [
         (tmp_path / "missing", "readable"),
@@ -275,11 +265,11 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
         (pipe, "regular file"),  # which nobody writes into
         (Path("null\0character"), "readable"),
         (not_text, "UTF-8"),
-        (too_big, f"at most {MAX_FILE_BYTES} bytes"),
+        (too_big, f"at most {planfile.MAX_FILE_BYTES} bytes"),
         (Path("/dev/zero"), "regular file"),
     ]:
         with pytest.raises(PlanError) as caught:
-            load_plan(path)
+            planfile.load_plan(path)
         assert (caught.value.field, caught.value.value) == ("file", str(path))
         assert limit in caught.value.limit
 
@@ -290,10 +280,10 @@ _LINES = [*GOOD.splitlines(), "[native]", "[wheel]", "rings = [{}]", "rings = [[
 @given(st.lists(st.sampled_from(_LINES) | st.text(max_size=8), max_size=8).map("\n".join))
 def test_no_text_raises_anything_but_a_plan_error(text: str) -> None:
     try:
-        plan = parse_plan(text)
+        plan = planfile.parse_plan(text)
     except PlanError:
         return
-    assert parse_plan(dump_plan(plan)) == plan
+    assert planfile.parse_plan(planfile.dump_plan(plan)) == plan
 
 
 HAND_WRITTEN = """# Owned by billing. Ask before you change it.
@@ -318,9 +308,9 @@ def narrower(plan: Plan) -> Plan:
 @pytest.mark.parametrize("line_end", ["\n", "\r\n"])
 def test_another_window_changes_three_lines_of_a_file_and_no_comment(line_end: str) -> None:
     text = HAND_WRITTEN.replace("\n", line_end)
-    plan = narrower(parse_plan(text))
-    edited = edit_plan(text, plan)
-    assert parse_plan(edited) == plan
+    plan = narrower(planfile.parse_plan(text))
+    edited = planfile.edit_plan(text, plan)
+    assert planfile.parse_plan(edited) == plan
     before, after = HAND_WRITTEN.splitlines(), edited.splitlines()
     gone = [line for line in before if line not in after]
     assert gone == ['window = "12h"  # only the last stretch', 'tiers = ["12h", "1d",', '         "5d"]']
@@ -340,9 +330,9 @@ def test_another_window_changes_three_lines_of_a_file_and_no_comment(line_end: s
     ids=["inline table", "comment in a list", "other scheme", "in a text"],
 )
 def test_a_file_whose_comments_would_be_lost_is_refused_with_the_lines_to_write(text: str) -> None:
-    plan = narrower(parse_plan(GOOD))
+    plan = narrower(planfile.parse_plan(GOOD))
     with pytest.raises(PlanError) as refused:
-        edit_plan(text, plan)
+        planfile.edit_plan(text, plan)
     assert 'revision = 2 and [tiered] window = "1h", tiers = ["1h", "1d"]' in str(refused.value)
 
 
@@ -353,12 +343,12 @@ def test_of_any_plan_the_edited_file_reads_as_the_plan_with_tiers(plan: Plan, ha
         wanted = replace(plan, scheme=Tiered(window_ms=tier_ms, tiers_ms=(tier_ms,)), revision=plan.revision + 1)
     except PlanError:
         reject()
-    text = "# kept\n" * has_comment + dump_plan(plan)
+    text = "# kept\n" * has_comment + planfile.dump_plan(plan)
     try:
-        edited = edit_plan(text, wanted)
+        edited = planfile.edit_plan(text, wanted)
     except PlanError:
         assert "#" in text
         assert not isinstance(plan.scheme, Tiered)
         return
-    assert parse_plan(edited) == wanted
+    assert planfile.parse_plan(edited) == wanted
     assert edited.startswith("# kept") is has_comment

@@ -12,26 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.inspect.test_gap_looks import Cluster, gap_status
+from timewheel.broker.admin import policies
 from timewheel.broker.admin.client import AdminClient, BrokerTime, NamespacePolicies
-from timewheel.broker.admin.policies import (
-    AGE_QUOTA,
-    DEDUPLICATION,
-    DELAYED_DELIVERY,
-    INACTIVE_TOPIC,
-    MAX_MESSAGE_BYTES,
-    MAX_UNACKED_PER_CONSUMER,
-    MAX_UNACKED_PER_SUBSCRIPTION,
-    MESSAGE_TTL_S,
-    PERSISTENCE,
-    RETENTION,
-    SIZE_QUOTA,
-    BacklogQuota,
-    DelayedDelivery,
-    InactiveTopic,
-    Persistence,
-    Policy,
-    Retention,
-)
 from timewheel.broker.admin.stats import ConsumerStats, ProducerStats, SubscriptionStats, TopicStats
 from timewheel.client.positions import EntryPosition
 from timewheel.core.broker_profile import BrokerProfile
@@ -72,7 +54,7 @@ TIER = f"{DUE}.tw.tier-12h"
 OTHERS = "persistent://acme/crm/others"
 SPACE = "acme/crm"
 PLAN = Plan(due_topic=DUE, subscriptions=("billing",), scheme=Tiered(window_ms=12 * HOUR_MS, tiers_ms=(12 * HOUR_MS,)))
-COPIES = Persistence(ensemble=3, write_quorum=3, ack_quorum=2)
+COPIES = policies.Persistence(ensemble=3, write_quorum=3, ack_quorum=2)
 
 
 def stats_of(**more: Any) -> TopicStats:
@@ -129,7 +111,7 @@ def healthy(plan: Plan = PLAN) -> Seen:
                     partitions=1,
                     existing=frozenset({0}),
                     subscriptions={0: frozenset(spec.subscriptions)},
-                    policies={**dict(wanted_policies(spec)), PERSISTENCE: COPIES},
+                    policies={**dict(wanted_policies(spec)), policies.PERSISTENCE: COPIES},
                 ),
                 by_broker=spec.role == "due",
                 step=None if holding is None else holding.step,
@@ -150,7 +132,7 @@ def healthy(plan: Plan = PLAN) -> Seen:
 
 def of_others() -> Seen:
     """Anyone's topic, without a plan."""
-    state = TopicState(partitions=0, subscriptions={}, policies={PERSISTENCE: COPIES})
+    state = TopicState(partitions=0, subscriptions={}, policies={policies.PERSISTENCE: COPIES})
     parts = (Part(name=OTHERS, stats=stats_of(subscriptions={"s": subscription("Shared", delayed=7)})),)
     topic = SeenTopic(name=OTHERS, namespace=SPACE, spec=None, state=state, by_broker=True, parts=parts)
     return replace(healthy(), plan=None, target=OTHERS, topics=(topic,))
@@ -166,7 +148,7 @@ def with_topic(change: Callable[[SeenTopic], SeenTopic], name: str = DUE) -> Cha
     return changed
 
 
-def own(policy: Policy[Any], value: Any, name: str = DUE) -> Change:
+def own(policy: policies.Policy[Any], value: Any, name: str = DUE) -> Change:
     """A policy of the topic itself; None: it is not set."""
 
     def changed(topic: SeenTopic) -> SeenTopic:
@@ -216,12 +198,12 @@ def former(**facts: Any) -> Change:
     return lambda seen: replace(seen, former=(FormerTopic(**whole),))
 
 
-def quota(**limits: Any) -> BacklogQuota:
-    return BacklogQuota(action="producer_exception", **limits)
+def quota(**limits: Any) -> policies.BacklogQuota:
+    return policies.BacklogQuota(action="producer_exception", **limits)
 
 
-EVICTING = BacklogQuota(limit_bytes=1, action="consumer_backlog_eviction")
-CAUGHT_UP = InactiveTopic(delete=True, mode="delete_when_subscriptions_caught_up")
+EVICTING = policies.BacklogQuota(limit_bytes=1, action="consumer_backlog_eviction")
+CAUGHT_UP = policies.InactiveTopic(delete=True, mode="delete_when_subscriptions_caught_up")
 BUCKET = "org.apache.pulsar.broker.delayed.BucketDelayedDeliveryTrackerFactory"
 ENDLESS = {"retentionTimeInMinutes": -1, "retentionSizeInMB": -1}
 MISSING = all_of(state(TIER, partitions=None, existing=frozenset(), policies={}), part(TIER))
@@ -277,27 +259,27 @@ CASES: list[tuple[str, Change]] = [
     ("topic-in-the-way", state(partitions=2, existing=frozenset({0, 1}))),
     ("topic-in-the-way", state(provisioned=Provisioned(revision=2))),
     ("topic-in-the-way", state(provisioned=Provisioned(revision=1, routing=f"{ROUTING_CODE}.0123456789"))),
-    ("unguarded-topic", own(MESSAGE_TTL_S, None)),
+    ("unguarded-topic", own(policies.MESSAGE_TTL_S, None)),
     ("foreign-subscription", state(TIER, subscriptions={0: frozenset({RELAY_SUBSCRIPTION, "curious"})})),
     ("former-topic", all_of(planned(relay="service"), former())),
     ("left-behind", former()),
-    ("ttl-too-short", own(MESSAGE_TTL_S, 43_200)),
-    ("ttl-too-short", all_of(own(MESSAGE_TTL_S, None), place(message_ttl_in_seconds=60))),
-    ("ttl-too-short", all_of(own(MESSAGE_TTL_S, None), settings(ttlDurationDefaultInSeconds="60"))),
-    ("ttl-beyond-stay", own(MESSAGE_TTL_S, 10**7)),
+    ("ttl-too-short", own(policies.MESSAGE_TTL_S, 43_200)),
+    ("ttl-too-short", all_of(own(policies.MESSAGE_TTL_S, None), place(message_ttl_in_seconds=60))),
+    ("ttl-too-short", all_of(own(policies.MESSAGE_TTL_S, None), settings(ttlDurationDefaultInSeconds="60"))),
+    ("ttl-beyond-stay", own(policies.MESSAGE_TTL_S, 10**7)),
     ("subscription-expiry", place(subscription_expiration_time_minutes=5)),
     ("subscription-expiry", settings(subscriptionExpirationTimeMinutes="5")),
-    ("quota-drops", own(SIZE_QUOTA, EVICTING)),
-    ("quota-drops", own(AGE_QUOTA, BacklogQuota(limit_s=60, action="consumer_backlog_eviction"))),
-    ("quota-too-short", own(AGE_QUOTA, quota(limit_s=60))),
-    ("quota-blocks", own(AGE_QUOTA, quota(limit_s=10**7))),
-    ("quota-blocks", own(SIZE_QUOTA, quota(limit_bytes=10**9))),
-    ("quota-blocks", all_of(own(SIZE_QUOTA, None), settings(backlogQuotaDefaultLimitGB="1.5"))),
+    ("quota-drops", own(policies.SIZE_QUOTA, EVICTING)),
+    ("quota-drops", own(policies.AGE_QUOTA, policies.BacklogQuota(limit_s=60, action="consumer_backlog_eviction"))),
+    ("quota-too-short", own(policies.AGE_QUOTA, quota(limit_s=60))),
+    ("quota-blocks", own(policies.AGE_QUOTA, quota(limit_s=10**7))),
+    ("quota-blocks", own(policies.SIZE_QUOTA, quota(limit_bytes=10**9))),
+    ("quota-blocks", all_of(own(policies.SIZE_QUOTA, None), settings(backlogQuotaDefaultLimitGB="1.5"))),
     ("kept-for-ever", place(retention_policies=ENDLESS)),
-    ("removed-when-caught-up", own(INACTIVE_TOPIC, CAUGHT_UP)),
+    ("removed-when-caught-up", own(policies.INACTIVE_TOPIC, CAUGHT_UP)),
     ("auto-creation", MISSING),
-    ("delays-off", own(DELAYED_DELIVERY, DelayedDelivery(active=False))),
-    ("delay-too-long", own(DELAYED_DELIVERY, DelayedDelivery(active=True, max_delay_ms=60_000))),
+    ("delays-off", own(policies.DELAYED_DELIVERY, policies.DelayedDelivery(active=False))),
+    ("delay-too-long", own(policies.DELAYED_DELIVERY, policies.DelayedDelivery(active=True, max_delay_ms=60_000))),
     ("tick-differs", settings(delayedDeliveryTickTimeMillis="250")),
     (
         "reads-stopped",
@@ -332,22 +314,22 @@ CASES: list[tuple[str, Change]] = [
         "small-ledgers",
         settings(managedLedgerPersistIndividualAckAsLongArray="true", managedLedgerMaxEntriesPerLedger="5000"),
     ),
-    ("one-copy", own(PERSISTENCE, Persistence(ensemble=1, write_quorum=1, ack_quorum=1))),
+    ("one-copy", own(policies.PERSISTENCE, policies.Persistence(ensemble=1, write_quorum=1, ack_quorum=1))),
     (
         "one-copy-perhaps",
         all_of(
-            own(PERSISTENCE, Persistence(ensemble=1, write_quorum=1, ack_quorum=1)),
+            own(policies.PERSISTENCE, policies.Persistence(ensemble=1, write_quorum=1, ack_quorum=1)),
             lambda seen: replace(seen, bookies=None),
         ),
     ),
     (
         "one-bookie",
         all_of(
-            own(PERSISTENCE, Persistence(ensemble=1, write_quorum=1, ack_quorum=1)),
+            own(policies.PERSISTENCE, policies.Persistence(ensemble=1, write_quorum=1, ack_quorum=1)),
             lambda seen: replace(seen, bookies=1),
         ),
     ),
-    ("one-confirmation", own(PERSISTENCE, Persistence(ensemble=2, write_quorum=2, ack_quorum=1))),
+    ("one-confirmation", own(policies.PERSISTENCE, policies.Persistence(ensemble=2, write_quorum=2, ack_quorum=1))),
     ("too-few-bookies", lambda seen: replace(seen, bookies=2)),
     ("no-spare-bookie", lambda seen: replace(seen, bookies=3)),
     ("sick-broker", lambda seen: replace(seen, ailment="Not enough non-faulty bookies available")),
@@ -361,14 +343,14 @@ CASES: list[tuple[str, Change]] = [
     ("short-guard", all_of(settings(zooKeeperSessionTimeoutMillis="200000"), lambda seen: replace(seen, brokers=2))),
     ("endless-ledgers", settings(managedLedgerMaxLedgerRolloverTimeMinutes="0")),
     ("endless-ledgers", settings(managedLedgerMaxLedgerRolloverTimeMinutes="1441")),
-    ("message-size-differs", own(MAX_MESSAGE_BYTES, 1_000_000)),
-    ("no-deduplication", own(DEDUPLICATION, value=False)),
+    ("message-size-differs", own(policies.MAX_MESSAGE_BYTES, 1_000_000)),
+    ("no-deduplication", own(policies.DEDUPLICATION, value=False)),
     ("no-deduplication", stats(deduplication="Disabled")),
     ("producer-names-full", part(producer_names=8_000)),
     ("few-producer-names", settings(brokerDeduplicationMaxNumberOfProducers="100")),
     ("producer-names-forgotten-soon", settings(brokerDeduplicationProducerInactivityTimeoutMinutes="5")),
-    ("few-unacknowledged", own(MAX_UNACKED_PER_CONSUMER, 49_999)),
-    ("few-unacknowledged", own(MAX_UNACKED_PER_SUBSCRIPTION, 49_999)),
+    ("few-unacknowledged", own(policies.MAX_UNACKED_PER_CONSUMER, 49_999)),
+    ("few-unacknowledged", own(policies.MAX_UNACKED_PER_SUBSCRIPTION, 49_999)),
     ("blocked-subscription", stats(subscriptions={"billing": subscription("Shared", blocked=True)})),
     ("wrong-subscription-type", stats(subscriptions={"billing": subscription(consumers=(consumer(),))})),
     (
@@ -484,13 +466,13 @@ HARMLESS_TO_SHADOWS: list[tuple[str, Change]] = [
     ("compacted-due-topic", place(compaction_threshold=0)),
 ]  # fmt: skip
 OF_OTHERS: list[tuple[str, Change]] = [
-    ("ttl-over-delays", own(MESSAGE_TTL_S, 60, OTHERS)),
-    ("quota-drops", own(SIZE_QUOTA, EVICTING, OTHERS)),
+    ("ttl-over-delays", own(policies.MESSAGE_TTL_S, 60, OTHERS)),
+    ("quota-drops", own(policies.SIZE_QUOTA, EVICTING, OTHERS)),
     ("quota-blocks", place(backlog_quota_map={"message_age": {"limitTime": 60, "policy": "producer_exception"}})),
     ("quota-blocks", settings(backlogQuotaDefaultLimitSecond="60")),
     ("nobody-subscribed", stats(OTHERS)),
     ("subscription-expiry", place(subscription_expiration_time_minutes=5)),
-    ("delays-off", own(DELAYED_DELIVERY, DelayedDelivery(active=False), OTHERS)),
+    ("delays-off", own(policies.DELAYED_DELIVERY, policies.DelayedDelivery(active=False), OTHERS)),
     ("due-topic-starves", LOOKAHEAD),
     (
         "wrong-subscription-type",
@@ -622,18 +604,18 @@ def test_only_a_plans_own_topics_are_fixed() -> None:
 
 
 HARMLESS: list[tuple[str, Change]] = [
-    ("quota-drops", all_of(own(SIZE_QUOTA, EVICTING), settings(backlogQuotaCheckEnabled="false"))),
+    ("quota-drops", all_of(own(policies.SIZE_QUOTA, EVICTING), settings(backlogQuotaCheckEnabled="false"))),
     (
         "subscription-expiry",
         all_of(place(subscription_expiration_time_minutes=0), settings(subscriptionExpirationTimeMinutes="5")),
     ),
     ("auto-creation", all_of(MISSING, place(autoTopicCreationOverride={"allowAutoTopicCreation": False}))),
     ("auto-creation", all_of(MISSING, settings(allowAutoTopicCreation="false"))),
-    ("removed-when-caught-up", own(INACTIVE_TOPIC, InactiveTopic(delete=True))),
-    ("kept-for-ever", own(RETENTION, Retention(time_min=-1, size_mb=100))),
+    ("removed-when-caught-up", own(policies.INACTIVE_TOPIC, policies.InactiveTopic(delete=True))),
+    ("kept-for-ever", own(policies.RETENTION, policies.Retention(time_min=-1, size_mb=100))),
     ("due-topic-starves", all_of(LOOKAHEAD, delayed(50, backlog=51, unacked=1))),  # timewheel mixes the order
     ("due-topic-starves", all_of(LOOKAHEAD, delayed(9, backlog=51))),
-    ("few-unacknowledged", own(MAX_UNACKED_PER_CONSUMER, 0)),
+    ("few-unacknowledged", own(policies.MAX_UNACKED_PER_CONSUMER, 0)),
     ("relay-behind", head(150_000)),
     ("early-for-others", all_of(planned(readers="any"), settings(isDelayedDeliveryDeliverAtTimeStrict="true"))),
     (
@@ -675,17 +657,20 @@ def test_what_does_no_harm_is_not_found(seen: Seen, harmless: str) -> None:
 
 
 @given(
-    policy=st.sampled_from([MESSAGE_TTL_S, MAX_UNACKED_PER_CONSUMER]),
+    policy=st.sampled_from([policies.MESSAGE_TTL_S, policies.MAX_UNACKED_PER_CONSUMER]),
     topic=st.none() | st.integers(0, 99),
     of_namespace=st.none() | st.integers(0, 99),
     broker=st.none() | st.integers(0, 99),
     applied=st.none() | st.integers(0, 99),
 )
 def test_the_topic_beats_its_namespace_which_beats_the_broker(
-    policy: Policy[int], topic: int | None, of_namespace: int | None, broker: int | None, applied: int | None
+    policy: policies.Policy[int], topic: int | None, of_namespace: int | None, broker: int | None, applied: int | None
 ) -> None:
     seen = own(policy, topic)(own(policy, 0)(healthy()))
-    names = {MESSAGE_TTL_S: "ttlDurationDefaultInSeconds", MAX_UNACKED_PER_CONSUMER: "maxUnackedMessagesPerConsumer"}
+    names = {
+        policies.MESSAGE_TTL_S: "ttlDurationDefaultInSeconds",
+        policies.MAX_UNACKED_PER_CONSUMER: "maxUnackedMessagesPerConsumer",
+    }
     seen = replace(
         seen,
         settings=None if broker is None else {names[policy]: str(broker)},
@@ -769,7 +754,7 @@ def test_a_cure_is_the_command() -> None:
         found: list[Finding] = [finding for finding in verdict_on(seen).findings if finding.slug == slug]
         return found[0].cure
 
-    assert cure("ttl-too-short", own(MESSAGE_TTL_S, 60)(healthy())) == (
+    assert cure("ttl-too-short", own(policies.MESSAGE_TTL_S, 60)(healthy())) == (
         f"pulsar-admin topicPolicies set-message-ttl {DUE} -t 0"
     )
     limited = settings(managedLedgerMaxUnackedRangesToPersist="777")(healthy())
@@ -778,16 +763,16 @@ def test_a_cure_is_the_command() -> None:
     assert cure("low-gap-limit", replace(limited, dynamic=frozenset({name}))) == (
         f"pulsar-admin brokers update-dynamic-config --config {name} --value 10000"
     )
-    assert cure("one-copy", own(PERSISTENCE, Persistence(ensemble=1, write_quorum=1, ack_quorum=1))(healthy())) == (
-        f"pulsar-admin topicPolicies set-persistence {DUE} -e 2 -w 2 -a 2 -r 0"
-    )
-    assert cure("delays-off", own(DELAYED_DELIVERY, DelayedDelivery(active=False, tick_ms=2_000))(healthy())) == (
-        f"pulsar-admin topicPolicies set-delayed-delivery {DUE} -e -t 2s"
-    )
-    half = DelayedDelivery(active=False, tick_ms=500)
-    assert cure("delays-off", own(DELAYED_DELIVERY, half)(healthy())) == "timewheel doctor plan.toml --fix"
+    assert cure(
+        "one-copy", own(policies.PERSISTENCE, policies.Persistence(ensemble=1, write_quorum=1, ack_quorum=1))(healthy())
+    ) == (f"pulsar-admin topicPolicies set-persistence {DUE} -e 2 -w 2 -a 2 -r 0")
+    assert cure(
+        "delays-off", own(policies.DELAYED_DELIVERY, policies.DelayedDelivery(active=False, tick_ms=2_000))(healthy())
+    ) == (f"pulsar-admin topicPolicies set-delayed-delivery {DUE} -e -t 2s")
+    half = policies.DelayedDelivery(active=False, tick_ms=500)
+    assert cure("delays-off", own(policies.DELAYED_DELIVERY, half)(healthy())) == "timewheel doctor plan.toml --fix"
     assert cure("delay-too-long", own(
-        DELAYED_DELIVERY, DelayedDelivery(active=True, tick_ms=2_000, max_delay_ms=DAY_MS // 4)
+        policies.DELAYED_DELIVERY, policies.DelayedDelivery(active=True, tick_ms=2_000, max_delay_ms=DAY_MS // 4)
     )(healthy())) == f"pulsar-admin topicPolicies set-delayed-delivery {DUE} -e -t 2s -md 0s"  # fmt: skip
 
 

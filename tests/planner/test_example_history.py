@@ -11,7 +11,6 @@ from pyspark.sql import SparkSession
 from examples.history import make_reminders
 from examples.history.make_renewals import PATH, ROWS, renewals
 from tests.support.checkout import ROOT
-from tests.support.cursor import exact_gaps
 from tests.support.exact_play import native_peak
 from timewheel.core.broker_profile import BrokerProfile
 from timewheel.core.durations import DAY_MS
@@ -35,11 +34,6 @@ def test_the_file_is_small_and_what_its_script_makes(spark: SparkSession) -> Non
 def test_it_is_read_without_options_and_has_no_bad_row(spark: SparkSession) -> None:
     statistic = statistic_of(read_history(spark, str(PATH)).transform(assessed(ColumnMapping())))
     assert (statistic.timers, statistic.quarantined) == (ROWS, {})
-
-
-def test_one_topic_could_not_hold_it() -> None:
-    due_ms = pq.read_table(PATH)["due_ms"].to_pylist()  # in order of publishing
-    assert max(exact_gaps(due_ms, sorted(set(due_ms)))) > 1.1 * PERSISTED_RANGES
 
 
 def test_the_reminders_are_small_and_what_their_script_makes() -> None:

@@ -15,7 +15,6 @@ from tests.support.workloads import WORKLOADS
 from timewheel.core.broker_profile import BrokerProfile
 from timewheel.core.durations import DAY_MS, HOUR_MS
 from timewheel.core.plan import Calendar, Native, Plan, Tiered
-from timewheel.spark_planner.errors import NoSuchTopic, SeveralTopics
 from timewheel.spark_planner.job import History, Planned, plan_for, survey
 from timewheel.spark_planner.results.facts import delay_quantile_ms, delay_spans, verdict
 from timewheel.spark_planner.session import Progress, no_report, told
@@ -61,19 +60,6 @@ def history(raw: DataFrame, heard: list[Progress]) -> History:
 @pytest.fixture(scope="module")
 def planned(history: History, heard: list[Progress]) -> Planned:
     return plan_for(history, "renewals", BASE, PROFILE, candidates=CANDIDATES, as_is=True, on_progress=heard.append)
-
-
-def test_of_several_topics_one_must_be_named(history: History) -> None:
-    with pytest.raises(SeveralTopics, match="'renewals', 'retries'"):
-        history.topic()
-    with pytest.raises(NoSuchTopic, match="'absent'"):
-        history.topic("absent")
-    assert history.topic("retries") == "retries"
-
-
-def test_what_was_read_is_counted_by_reason(history: History) -> None:
-    assert history.statistic.rows == ROWS + 3
-    assert history.statistic.quarantined == {"due_before_publish": 1, "due_missing": 1, "publish_missing": 1}
 
 
 def test_only_the_timers_of_the_topic_are_replayed(planned: Planned) -> None:

@@ -12,23 +12,25 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name that every user of PySpark knows
 
-from tests.core.plan_space import journey
+from tests.core.plan_space import journey, plans, sends
 from tests.support.cursor import Stored, in_ledgers, ranges_at
 from tests.support.observed_acks import ACKNOWLEDGED_MS, ENTRY, LEDGER, PARTITION, count_acks
 from tests.support.stored_entry import native_entry
 from timewheel.core.broker_profile import BrokerProfile
 from timewheel.core.durations import HOUR_MS, SECOND_MS
-from timewheel.core.names import partition_for_key
+from timewheel.core.names import java_string_hash, partition_for_key
 from timewheel.core.plan import Calendar, Native, Plan, Ring, Scheme, Tiered, Wheel
 from timewheel.core.routing import Hold, Router
 from timewheel.shadow.machine.move_decider import MoveDecider, MoveDecision
 from timewheel.spark_planner.errors import EmptyHistory
 from timewheel.spark_planner.exact.ranges import Grid
-from timewheel.spark_planner.exact.replay import Asked, Replay, count_exactly, replay
-from timewheel.spark_planner.exact.sends import keep
+from timewheel.spark_planner.exact.replay import Asked, Replay, count_exactly, keeps_order, replay, routes
+from timewheel.spark_planner.exact.sends import NO_KEY, keep, key_hashes
 from timewheel.spark_planner.history.columns import HISTORY_SCHEMA
 
 DueKey = tuple[str, int, int]  # (topic, calendar interval, partition)
@@ -334,3 +336,54 @@ def test_an_empty_history_is_refused(spark: SparkSession) -> None:
     acks = spark.createDataFrame([(0, 0, None)], f"{PARTITION} int, {ENTRY} bigint, {ACKNOWLEDGED_MS} bigint")
     with pytest.raises(EmptyHistory):
         count_acks(acks)
+
+
+# ----------------- The ways of many sends at once are those of the router, one by one; and their keys have Java's hash.
+SENDS_PER_PLAN = 30
+
+
+@st.composite
+def sent(draw: st.DrawFn) -> tuple[Plan, list[tuple[int, int]]]:
+    plan = draw(plans("native", "tiered", "calendar", "wheel"))
+    return plan, [draw(sends(plan)) for _ in range(SENDS_PER_PLAN)]
+
+
+@given(sent())
+def test_ways_are_the_routers(case: tuple[Plan, list[tuple[int, int]]]) -> None:
+    plan, rows = case
+    due_ms, publish_ms = np.array(rows, np.int64).T
+    found = routes(plan, publish_ms, due_ms)
+    for number, (due, publish) in enumerate(rows):
+        arrived_ms, hops = walked(plan, due, publish)
+        arrival = int(found.arrival_ms[number])
+        assert arrival == arrived_ms
+        assert found.acknowledged_ms[number] == max(due, arrived_ms)
+        assert found.hops[number] == hops
+        if isinstance(plan.scheme, Calendar):
+            assert found.interval is not None
+            assert found.interval[number] == max(due, publish) // plan.scheme.interval_ms
+        else:
+            assert found.interval is None
+        assert arrival == publish or not keeps_order(plan)
+
+
+def walked(plan: Plan, due_ms: int, publish_ms: int) -> tuple[int, int]:
+    """When a send arrives in its due topic, and its hops; under a plan with an intake it comes from a plain client."""
+    if (
+        plan.intake
+        and MoveDecider(plan).decision(native_entry(publish_ms, due_ms), publish_ms) is not MoveDecision.MOVE
+    ):
+        return publish_ms, 0
+    way = journey(plan, due_ms, publish_ms)
+    return way.arrived_ms, len(way.holds) + plan.intake
+
+
+@given(st.lists(st.none() | st.text(max_size=20), min_size=1))
+def test_keys_have_javas_hash(texts: list[str | None]) -> None:
+    texts = [text for text in texts if text is None or text.isprintable()]
+    found = key_hashes(pa.chunked_array([pa.array(texts, pa.string())]))
+    if not any(texts):
+        assert found is None or set(found.tolist()) == {NO_KEY}
+    else:
+        assert found is not None
+        assert found.tolist() == [java_string_hash(text) if text else NO_KEY for text in texts]

@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
 import pytest
+from pyspark.sql import SparkSession
 
+from examples.history.generate import START_MS
 from tests.support.planned_shadow import shadow_play
-from tests.support.plans import shadow_of
+from tests.support.plans import plan_of, shadow_of
 from tests.support.workloads import WORKLOADS
 from timewheel.core.broker_profile import BrokerProfile
 from timewheel.core.durations import DAY_MS, HOUR_MS, MINUTE_MS
 from timewheel.core.plan import Native, Ring, Scheme, Tiered, Wheel
 from timewheel.core.steps import far_ms
 from timewheel.shadow.machine.move_decider import MoveDecider
-from timewheel.spark_planner.choice.candidates import article_plans, candidate_plans
+from timewheel.spark_planner.choice.candidates import article_plans, as_shadow, candidate_plans
 from timewheel.spark_planner.choice.choose import choose
 from timewheel.spark_planner.choice.constraints import Constraints
+from timewheel.spark_planner.job import History, Planned, plan_for, survey
 from timewheel.spark_planner.pricing.evaluate import Evaluation, Shadowed, evaluate
+from timewheel.spark_planner.results.facts import verdict
 from timewheel.spark_planner.summary.cells import Cells
 
 PROFILE = BrokerProfile.named("4.0")
@@ -147,3 +152,48 @@ def test_candidates_of_a_base_with_an_intake_are_shadows_and_today_is_not() -> N
         base, scheme=Native(), intake=False, max_delay_ms=choice.native.plan.max_delay_ms
     )
     assert choice.native.shadow is None
+
+
+# --------------------------------------------------------- `timewheel plan --shadow` counts each candidate as a shadow.
+TIMERS = 600
+TOPIC = plan_of(partitions=0, tick_ms=PROFILE.tick_ms, relay="service", readers="any")
+
+
+@pytest.fixture(scope="module")
+def burst() -> list[tuple[int, int]]:
+    """Half is due within seconds, the rest in hours to weeks: originals that are moved part the near ones."""
+    rng = np.random.default_rng(7)
+    sent_ms = START_MS + np.arange(TIMERS) // 4
+    far_ms = rng.choice([1, 6, 24, 72, 408, 696], TIMERS) * HOUR_MS
+    due_ms = sent_ms + np.where(rng.random(TIMERS) < 0.5, rng.integers(2_000, 8_000, TIMERS), far_ms)
+    return list(zip(sent_ms.tolist(), due_ms.tolist(), strict=True))
+
+
+@pytest.fixture(scope="module")
+def surveyed(spark: SparkSession, burst: list[tuple[int, int]]) -> Iterator[History]:
+    found = survey(spark.createDataFrame(burst, "publish_ms bigint, due_ms bigint").coalesce(1))
+    yield found
+    found.cached.forget()
+
+
+@pytest.fixture(scope="module")
+def planned(surveyed: History) -> Planned:
+    return plan_for(surveyed, "", as_shadow(TOPIC), PROFILE)
+
+
+def test_the_figure_is_of_a_shadow_whose_originals_are_acknowledged_as_they_are_moved(
+    planned: Planned, burst: list[tuple[int, int]]
+) -> None:
+    assert planned.plan.intake
+    gaps = planned.recommended.replay.peak_per_partition.gap_count
+    assert gaps == shadow_play(planned.plan, burst).peak_gaps()
+    assert verdict(planned).startswith("Use a shadow with ")
+    assert f"at most {gaps} gaps in a partition (counted)" in verdict(planned)
+
+
+def test_a_topic_that_has_its_partitions_is_planned_with_no_more() -> None:
+    limits = Constraints(partitions_min=3, partitions_max=3)
+    assert limits.max_partitions(TOPIC) == 1, "of a topic that is not partitioned none can be made"
+    assert limits.max_partitions(replace(TOPIC, partitions=3)) == 3
+    with pytest.raises(ValueError, match="at most partitions_max"):
+        Constraints(partitions_min=3, partitions_max=2)

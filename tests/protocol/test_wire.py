@@ -10,20 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.pulsar_messages import message
+from timewheel.broker.protocol import wire
 from timewheel.broker.protocol.errors import ProtocolViolation
-from timewheel.broker.protocol.wire import (
-    COMMAND_AT,
-    DEFAULT_FRAME_BYTES,
-    Frames,
-    as_signed,
-    data_field,
-    data_tag,
-    fields_of,
-    frame_of,
-    number_field,
-    number_tag,
-    text_of,
-)
 
 NUMBERS = st.integers(0, (1 << 64) - 1)
 
@@ -31,16 +19,16 @@ NUMBERS = st.integers(0, (1 << 64) - 1)
 @given(request_id=NUMBERS, error=st.integers(-(1 << 31), (1 << 31) - 1), text=st.text())
 def test_protobufs_bytes_are_read_as_what_they_mean(request_id: int, error: int, text: str) -> None:
     data = message("ERROR", request_id=request_id, error=error, message=text).SerializeToString()
-    (first, number, _), (second, code, _), (third, _, words) = fields_of(data, 0, len(data))
-    assert (first, number) == (number_tag(1), request_id)
-    assert (second, as_signed(code)) == (number_tag(2), error)
-    assert (third, text_of(words)) == (data_tag(3), text)
+    (first, number, _), (second, code, _), (third, _, words) = wire.fields_of(data, 0, len(data))
+    assert (first, number) == (wire.number_tag(1), request_id)
+    assert (second, wire.as_signed(code)) == (wire.number_tag(2), error)
+    assert (third, wire.text_of(words)) == (wire.data_tag(3), text)
 
 
 @given(request_id=NUMBERS, error=st.integers(-(1 << 31), (1 << 31) - 1), text=st.text())
 def test_what_is_written_is_what_protobuf_reads(request_id: int, error: int, text: str) -> None:
     read = message("ERROR")
-    read.MergeFromString(number_field(1, request_id) + number_field(2, error) + data_field(3, text))
+    read.MergeFromString(wire.number_field(1, request_id) + wire.number_field(2, error) + wire.data_field(3, text))
     assert (read.request_id, read.error, read.message) == (request_id, error, text)
 
 
@@ -48,10 +36,10 @@ def test_what_is_written_is_what_protobuf_reads(request_id: int, error: int, tex
 def test_any_bytes_are_fields_or_a_violation_and_never_end_beyond_the_end(data: bytes) -> None:
     behind = b"\x08\x01" * 40  # would be fields: nothing of it may be read
     try:
-        found = list(fields_of(data + behind, 0, len(data)))
+        found = list(wire.fields_of(data + behind, 0, len(data)))
     except ProtocolViolation:
         return
-    assert list(fields_of(data, 0, len(data))) == found
+    assert list(wire.fields_of(data, 0, len(data))) == found
     assert sum(len(field) for _, _, field in found) <= len(data)
 
 
@@ -73,12 +61,12 @@ def test_any_bytes_are_fields_or_a_violation_and_never_end_beyond_the_end(data: 
 )
 def test_what_is_no_message_is_refused_with_the_reason(data: bytes, said: str) -> None:
     with pytest.raises(ProtocolViolation, match=said):
-        list(fields_of(data, 0, len(data)))
+        list(wire.fields_of(data, 0, len(data)))
 
 
 @given(data=st.binary())
 def test_a_text_that_is_no_utf_8_comes_back_byte_for_byte(data: bytes) -> None:
-    assert data_field(1, text_of(data)) == data_field(1, data)
+    assert wire.data_field(1, wire.text_of(data)) == wire.data_field(1, data)
 
 
 @pytest.mark.parametrize(
@@ -86,7 +74,7 @@ def test_a_text_that_is_no_utf_8_comes_back_byte_for_byte(data: bytes) -> None:
     [
         (struct.pack(">I", 0), "a frame of 0 bytes"),
         (struct.pack(">I", 4), "a frame of 4 bytes"),
-        (struct.pack(">I", DEFAULT_FRAME_BYTES + 1), f"the limit is {DEFAULT_FRAME_BYTES}"),
+        (struct.pack(">I", wire.DEFAULT_FRAME_BYTES + 1), f"the limit is {wire.DEFAULT_FRAME_BYTES}"),
         (b"\xff\xff\xff\xff", "a frame of 4294967295 bytes"),
         (b"\x15\x03\x03\x00", "this is TLS: use the scheme pulsar.ssl"),
         (b"\x16\x03\x01\x00", "this is TLS"),
@@ -94,24 +82,24 @@ def test_a_text_that_is_no_utf_8_comes_back_byte_for_byte(data: bytes) -> None:
     ],
 )
 def test_a_size_that_cannot_be_is_refused_before_anything_else_comes(head: bytes, said: str) -> None:
-    frames = Frames()
+    frames = wire.Frames()
     frames.feed(head)
     with pytest.raises(ProtocolViolation, match=said):
         frames.next()
 
 
 def test_a_command_that_is_longer_than_its_frame_is_refused() -> None:
-    frames = Frames()
+    frames = wire.Frames()
     frames.feed(struct.pack(">II", 10, 7) + b"x" * 6)
     with pytest.raises(ProtocolViolation, match="a command of 7 bytes in a frame of 10"):
         frames.next()
 
 
 def test_nothing_is_set_aside_for_a_frame_that_is_only_announced() -> None:
-    frames = Frames()
+    frames = wire.Frames()
     tracemalloc.start()
     try:
-        frames.feed(struct.pack(">II", DEFAULT_FRAME_BYTES, 100) + b"x")
+        frames.feed(struct.pack(">II", wire.DEFAULT_FRAME_BYTES, 100) + b"x")
         assert frames.next() is None
         _, peak = tracemalloc.get_traced_memory()
     finally:
@@ -122,8 +110,8 @@ def test_nothing_is_set_aside_for_a_frame_that_is_only_announced() -> None:
 
 def test_a_large_frame_in_tiny_pieces_does_not_cost_its_square() -> None:
     """A megabyte byte by byte: if every piece copied what is there, it were 500 gigabytes."""
-    frames, command = Frames(), b"c" * (1 << 20)
-    stream = frame_of(command)
+    frames, command = wire.Frames(), b"c" * (1 << 20)
+    stream = wire.frame_of(command)
     for at in range(len(stream) - 1):
         frames.feed(stream[at : at + 1])
         assert frames.next() is None
@@ -131,4 +119,4 @@ def test_a_large_frame_in_tiny_pieces_does_not_cost_its_square() -> None:
 
     got = frames.next()
     assert got is not None
-    assert got[0][COMMAND_AT:] == command
+    assert got[0][wire.COMMAND_AT :] == command
