@@ -46,11 +46,11 @@ def machine(load_before: str) -> str:
     )
 
 
-def measured(module: ModuleType, command: str) -> str:
-    """State when, on which machine and by which command a benchmark was asked, as Markdown."""
-    tools = f", {module.tools()}" if hasattr(module, "tools") else ""
+def measured(module: ModuleType, asked: str) -> str:
+    """State when, by which arguments, on which machine and with which tools or broker a benchmark was asked."""
+    beside = module.tools() if hasattr(module, "tools") else f"Pulsar {version_asked_for()}"
     today = dt.datetime.now(dt.UTC).date()
-    return f"{today}, `{command}`: {short(processor())}, Pulsar {version_asked_for()}{tools}."
+    return f"{today}, `{asked}`: {short(processor())}, {beside}."
 
 
 def main(arguments: Iterable[str] | None = None) -> int:
@@ -83,7 +83,7 @@ def main(arguments: Iterable[str] | None = None) -> int:
             written = {"machine": measured_on, "command": command, "results": rows}
             options.json.write_text(json.dumps(written, indent=2) + "\n", encoding="utf-8")
         if options.write:
-            alone = shlex.join(["python", "-m", "benchmarks", name, *(["--quick"] if options.quick else [])])
+            alone = f"{name} --quick" if options.quick else name
             told = section(asked[name], answers[name], measured=measured(asked[name], alone))
             before = DOCS.read_text(encoding="utf-8") if DOCS.exists() else ""
             DOCS.write_text(merged(before, {title(asked[name]): told}, order), encoding="utf-8")

@@ -34,5 +34,5 @@ def test_writing_one_answer_keeps_the_other_sections(
     told = sections(page.read_text(encoding="utf-8"))
     assert list(told) == [title(asked["routing"]), title(asked["relay"])]
     assert told[title(asked["relay"])].endswith("kept")
-    assert "python -m benchmarks routing --quick`" in told[title(asked["routing"])]
+    assert ", `routing --quick`: " in told[title(asked["routing"])]
     assert "ratio" in capsys.readouterr().out

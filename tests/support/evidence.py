@@ -22,7 +22,8 @@ PAGE = ROOT / "docs" / "evidence.md"
 HEAD = """# Evidence
 
 Proofs wait for real time and for chance: `make test` has short plays, `make proof` the long ones. A line has the worst
-figures of all its plays (kills and timers are sums), and in brackets plays/seeds, Pulsar, date, machine.
+figures of all its plays (kills and timers are sums), and in brackets plays/seeds, Pulsar, date, machine (2-core
+unless stated).
 [evidence.jsonl](evidence.jsonl) has each play, with seed and load.
 
 ```console
@@ -137,7 +138,7 @@ def _line(claim: Claim, own: Sequence[Row]) -> str:
         f"{len(own)}/{len(seeds)}" if seeds else str(len(own)),
         "/".join(sorted({row.pulsar for row in own if row.pulsar})),
         _span(sorted({row.date for row in own})),
-        ", ".join(sorted({short(row.machine.partition(", load ")[0]) for row in own})),
+        ", ".join(sorted({short(row.machine.partition(", load ")[0]).removeprefix("2-core ") for row in own})),
     )
     link = f"- [{claim.text}](../tests/{claim.test}):"
     return (

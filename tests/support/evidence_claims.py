@@ -136,7 +136,7 @@ chaos/test_odd_messages.py: Lone chunks stop a plain Shared subscription
 {stopped} of {cases}; after a skip {gone on once skipped} go on
 messages that end a plain client
 chaos/test_odd_messages.py: Messages that end a plain consumer
-{kinds} kinds, pulsar-client {pulsar-client}
+{kinds} kinds tried, pulsar-client {pulsar-client}
 entries that say they are huge, looked at by the admin API
 broker/test_looked_at.py: Entries of false size end a broker that the admin API asks
 {entries} of {bytes each} bytes that claim {each says, MB} MB; heap {heap, MB} MB

@@ -108,8 +108,9 @@ def _exit_statuses(path: Path, names: Sequence[str]) -> Iterator[Sign]:
 
 
 def index() -> str:
-    """Return the index: page by page the cases, each with its signs."""
-    pages = ("".join(map(_line, on_page)) for _, on_page in groupby(cases(), key=lambda case: case.path))
+    """Return the index: the cases of the other pages, page by page, each with its signs."""
+    others = [case for case in cases() if case.path != PAGE]
+    pages = ("".join(map(_line, on_page)) for _, on_page in groupby(others, key=lambda case: case.path))
     return "\n".join(pages)
 
 

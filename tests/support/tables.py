@@ -126,21 +126,16 @@ def list_of_errors() -> str:
 
 
 def _error(error: type[Exception]) -> str:
-    """Return the line of an error: public bases, the first sentence of its doc string, its fields or attributes with
-    those of private bases."""
-    text, _, attributes = (inspect.getdoc(error) or "").partition("Attributes:")
-    private = [base for base in error.__bases__ if base.__name__.startswith("_")]
-    attributes = "".join([*((inspect.getdoc(base) or "").partition("Attributes:")[2] for base in private), attributes])
+    """Return the line of an error: public bases, and the first sentence of its doc string."""
+    text = (inspect.getdoc(error) or "").partition("Attributes:")[0]
     meaning = " ".join(re.split(r"\.(?:\s|$)", text, maxsplit=1)[0].replace("``", "`").split())
-    own = [*vars(error).get("__dataclass_fields__", ()), *re.findall(r"^    (\w+): ", attributes, re.MULTILINE)]
-    facts = ", ".join(f"`.{name}`" for name in own)
     names = [
         f"{'pulsar.' if 'pulsar' in base.__module__.lower() else ''}{base.__name__}"
         for base in error.__bases__
-        if base not in (*ROOTS, *private)
+        if base not in ROOTS and not base.__name__.startswith("_")
     ]
     kind = f" ({', '.join(f'`{name}`' for name in names)})" if names else ""
-    return f"- `{error.__name__}`{kind}: {meaning}.{facts and ' ' + facts}\n"
+    return f"- `{error.__name__}`{kind}: {meaning}.\n"
 
 
 class Generated(NamedTuple):
