@@ -380,12 +380,11 @@ def best_of_all(
 
 
 def cells_of(spark: Any, path: Path) -> Any:
-    from timewheel.spark_planner import ColumnMapping  # noqa: PLC0415
-    from timewheel.spark_planner.history.read import assessed  # noqa: PLC0415
-    from timewheel.spark_planner.summary.statistic import statistic_of  # noqa: PLC0415 - see count_natively
+    from timewheel.spark_planner import survey  # noqa: PLC0415 - see count_natively
 
-    statistic = statistic_of(spark.read.parquet(str(path)).transform(assessed(ColumnMapping())))
-    return statistic.cells[statistic.topic()]
+    history = survey(spark.read.parquet(str(path)))
+    history.stored.unpersist()
+    return history.cells(history.topic())
 
 
 # --- memory

@@ -31,7 +31,7 @@ from .choice.reasons import describe
 from .errors import EmptyHistory, NoSuchTopic, NoValidRows
 from .exact.ranges import Grid
 from .exact.replay import Asked, Replay, count, count_exactly, grid_for
-from .exact.sends import CachedSends, daily_gaps, extended, keep
+from .exact.sends import CachedSends, daily_gaps, extended, in_order, read
 from .exact.unload import Redelivery
 from .extrapolation import Continued, continued_from
 from .history.columns import TOPIC
@@ -41,7 +41,7 @@ from .pricing.evaluate import Evaluation, evaluate
 from .pricing.simulation import NATIVE
 from .session import ProgressCallback, no_report, told
 from .summary.cells import CELL_LIMIT, Cells
-from .summary.statistic import TOPIC_LIMIT, Statistic, statistic_of
+from .summary.statistic import TOPIC_LIMIT, Statistic
 from .summary.survey import Survey
 
 
@@ -53,18 +53,19 @@ class History:
         rows: Every row with the reason against it, `columns.ASSESSED_SCHEMA`.
         statistic: The statistic, from which a plan is made.
         has_ids: True if its timers have ids, so that of copies only the first is used.
-        cached: The sends of the sound rows, in order, in Spark's cache (released by `CachedSends.forget`); built on
-            first use, by another pass over the rows.
+        stored: The sends of the sound rows as read, in Spark's cache.
+        cached: The sends in order (released by `CachedSends.forget`); put in order on first use.
     """
 
     source: str
     rows: DataFrame
     statistic: Statistic
+    stored: DataFrame
     has_ids: bool = False
 
     @cached_property
     def cached(self) -> CachedSends:
-        return keep(sound_rows(self.rows), topics=len(self.statistic.cells))
+        return in_order(self.stored, {topic: cells.timers for topic, cells in self.statistic.cells.items()})
 
     def topic(self, wanted: str | None = None) -> str:
         """Return the topic to plan for, see `Statistic.topic`."""
@@ -118,14 +119,14 @@ def survey(
         rows = every.where((F.col(TOPIC) == topic) | F.col(TOPIC).isNull())
     try:
         with told(raw.sparkSession, "reading the history", on_progress, one_job=True):
-            statistic = statistic_of(rows, cell_limit=cell_limit, topic_limit=topic_limit, source=source)
+            statistic, stored = read(rows, cell_limit=cell_limit, topic_limit=topic_limit, source=source)
     except (EmptyHistory, NoValidRows):
         others = sound_rows(every).select(TOPIC).distinct().limit(TOPIC_LIMIT).collect() if topic is not None else []
         if topic is None or not others:
             raise
         raise NoSuchTopic(topic, sorted(row[0] for row in others)) from None
     has_ids = wanted.resolved(list(fields_of(raw.schema)))["timer_id"] is not None
-    return History(source=source, rows=rows, statistic=statistic, has_ids=has_ids)
+    return History(source=source, rows=rows, statistic=statistic, stored=stored, has_ids=has_ids)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -44,7 +44,7 @@ from timewheel.core.plan import Plan, Tiered, Wheel
 from timewheel.core.steps import far_ms, steps
 
 from ..errors import EmptyHistory
-from ..history.columns import TOPIC, schema_of
+from ..history.columns import TASK, TOPIC, schema_of
 from ..summary.cells import Integers
 from .ranges import (
     DEFAULT_POINTS,
@@ -62,7 +62,6 @@ from .sends import (
     NO_KEY,
     PIECE,
     SENDS_PER_CHUNK,
-    TASK,
     CachedSends,
     Sends,
     few_at_once,

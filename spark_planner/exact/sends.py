@@ -1,4 +1,4 @@
-"""The sends of a history, stored in order: built once from its rows, and read by every counting pass.
+"""Reads a history: one pass over its rows makes its statistic and its sends, stored in order for every counting pass.
 
 A piece is a stretch of a topic's sends in order of publish time, a row of a DataFrame: three packed arrays in bytes,
 and the facts that the driver needs. So half a million sends go through Spark as two rows, and the cost of a pass over a
@@ -17,7 +17,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
 from typing import Any, NamedTuple
@@ -29,14 +29,28 @@ from pyspark import TaskContext
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name that every user of PySpark knows
 from pyspark.sql.pandas.types import to_arrow_schema
-from pyspark.sql.types import StructType
+from pyspark.sql.types import BinaryType, StructField, StructType
 
 from timewheel.core.durations import DAY_MS
 from timewheel.core.names import java_string_hash
 
-from ..history.columns import DUE_MS, KEY, PUBLISH_MS, TOPIC, rows_by_topic, schema_of
+from ..history.columns import (
+    DUE_MS,
+    KEY,
+    PUBLISH_MS,
+    RAW,
+    REASON,
+    REMARK,
+    SIZE_BYTES,
+    TASK,
+    TOPIC,
+    rows_by_topic,
+    schema_of,
+)
 from ..history.keys import LEAST_SHARE, KeyShares
-from ..summary.cells import Integers
+from ..history.read import SPARK_ERRORS, unreadable
+from ..summary.cells import CELL_LIMIT, Cells, Integers
+from ..summary.statistic import TOPIC_LIMIT, Gathered, Statistic, gathered_from
 from ..summary.survey import FINEST_STEP_MS, DailyGaps
 
 WIDTHS = (1, 2, 4, 8)  # bytes of a number; the first packed byte is the width
@@ -69,12 +83,13 @@ def unpacked_ascending(packed: memoryview) -> Integers:
 PIECE_SENDS = 1 << 18  # sends of a piece. A piece and its numpy arrays take 20 MB of a task.
 MARKS = 64  # sends of a piece that the driver receives, evenly over the piece: these determine the chunks of time
 FEW_TOPICS = 64
-"""Most topics whose pieces are made row by row. More topics that take turns in the rows would make tiny pieces: these
-have a single mark each, are never described to the driver, and are joined to pieces of whole topics.
+"""Most topics whose pieces are made row by row. More topics that take turns in the rows make tiny pieces: these have a
+single mark each, are never described to the driver, and are joined to pieces of whole topics.
 """
 NO_KEY = -1
-TASK, PIECE = "task", "piece"
-"""Columns: place of a piece in the input. Pieces of a lower task come before, and in a task pieces of a lower number.
+PIECE = "piece"
+"""Columns `TASK` and this: place of a piece in the input. Pieces of a lower task come before, and in a task pieces of a
+lower number.
 """
 SOURCE = "source"
 REPEATED = "repeated"  # column: number of a piece's sends that repeat another send in send time, due time and key
@@ -90,6 +105,12 @@ PIECES_SCHEMA = schema_of(
 """A piece, packed (`packed_sends`); hashes of keys are empty if no send has a key."""
 NOTES = (TOPIC, TASK, PIECE, FIRST_MS, LAST_MS, LAST_DUE_MS, SENDS, KEYED, MARKED, HEAVY, REPEATED)
 PIECES_ARROW = to_arrow_schema(PIECES_SCHEMA)
+PART = "part"  # column: the `Gathered` of a task, packed, in its last row
+_READ_SCHEMA = StructType(
+    [StructField(one.name, one.dataType) for one in PIECES_SCHEMA] + [StructField(PART, BinaryType())]
+)
+"""A piece, or a task's `PART`; the other columns are null."""
+_READ_ARROW = to_arrow_schema(_READ_SCHEMA)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -193,31 +214,45 @@ def rows_of(batch: pa.RecordBatch) -> Iterator[dict[str, Any]]:
         }
 
 
-def _pieces(topics: int) -> Any:
-    """Map the rows of a history with about so many topics to pieces."""
-    # More topics share a longer buffer, up to 2 million rows: 160 MB of a task.
-    marks, buffer_rows = (MARKS, PIECE_SENDS) if topics <= FEW_TOPICS else (1, 8 * PIECE_SENDS)
+def _reading(none: Gathered | None) -> Any:
+    """Map rows of `columns.ASSESSED_SCHEMA` to pieces, and to a task's cells and counts; None: sound rows to pieces."""
+    # Topics that take turns share a longer buffer, up to 2 million rows: 160 MB of a task.
+    buffer_rows = PIECE_SENDS if none is None or none.topic_limit <= FEW_TOPICS else 8 * PIECE_SENDS
 
     def kernel(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         context = TaskContext.get()
         task, number = (0 if context is None else context.partitionId()), 0
-        for table in _buffered(batches, buffer_rows):
+        found = None if none is None else replace(none, cells={}, quarantined={}, samples={})
+        for table in _buffered(batches if found is None else map(found.sound, batches), buffer_rows):
+            topics, rows_of_each = rows_by_topic(table[TOPIC])
+            # Before anything is made for each: a column of ids has a name per row. No further row can help.
+            if found is not None and found.has_too_many_topics(topics):
+                break
+            marks = MARKS if len(topics) <= FEW_TOPICS else 1
             sends = Sends(
                 publish_ms=table[PUBLISH_MS].to_numpy().astype(np.int64, copy=False),
                 due_ms=table[DUE_MS].to_numpy().astype(np.int64, copy=False),
                 key_hash=key_hashes(table[KEY]),
             )
-            found = []
-            for topic, rows in zip(*rows_by_topic(table[TOPIC]), strict=True):
-                heavy, ordered = None, sends.at(rows).in_order()
+            cells, pieces = {}, []
+            for topic, rows in zip(topics, rows_of_each, strict=True):
+                own, heavy = sends.at(rows), None
+                if found is not None:
+                    size_bytes = table[SIZE_BYTES].to_numpy()[rows]
+                    cells[topic] = Cells.of_timers(own.publish_ms, own.due_ms, size_bytes, level=found.level)
+                ordered = own.in_order()
                 if sends.key_hash is not None:
                     keys = table[KEY]
                     heavy = heavy_keys(keys if isinstance(rows, slice) else keys.take(pa.array(rows)))
                 for low in range(0, len(ordered), PIECE_SENDS):
                     part = ordered.at(slice(low, low + PIECE_SENDS))
-                    found.append(piece_row(topic, (task, number), part, heavy, repeated(part), marks))
+                    pieces.append(piece_row(topic, (task, number), part, heavy, repeated(part), marks))
                     heavy, number = None, number + 1
-            yield batch_of(found)
+            yield batch_of(pieces, _READ_ARROW)
+            if found is not None:
+                found.add_cells(cells)
+        if found is not None:
+            yield batch_of([{TASK: task, PART: found.packed()}], _READ_ARROW)
 
     return kernel
 
@@ -327,19 +362,21 @@ class CachedSends:
     """The stored sends of a history.
 
     Args:
-        frame: DataFrame of `PIECES_SCHEMA`, in Spark's cache.
+        frame: DataFrame of `PIECES_SCHEMA`.
         pieces: Pieces of the DataFrame, in order of time; pieces of a topic do not overlap.
         was_sorted: True if the history was not in order, and Spark had to sort it.
+        stored: The DataFrame in Spark's cache, of which ``frame`` are the pieces.
     """
 
     frame: DataFrame
     pieces: tuple[Piece, ...]
     was_sorted: bool
+    stored: DataFrame
 
     def of(self, *topics: str) -> CachedSends:
         pieces = tuple(piece for piece in self.pieces if piece.topic in topics)
         frame = self.frame.where(F.col(TOPIC).isin(list(topics)))
-        return CachedSends(frame=frame, pieces=pieces, was_sorted=self.was_sorted)
+        return replace(self, frame=frame, pieces=pieces)
 
     @cached_property
     def keys(self) -> Mapping[str, KeyShares]:
@@ -383,26 +420,75 @@ class CachedSends:
 
     def forget(self) -> None:
         """Release the cache."""
-        self.frame.unpersist()
+        self.stored.unpersist()
 
 
-def keep(history: DataFrame, *, topics: int = 1, sends_per_chunk: int = SENDS_PER_CHUNK) -> CachedSends:
-    """Read a history once and store its sends.
+def read(
+    history: DataFrame, *, cell_limit: int = CELL_LIMIT, topic_limit: int = TOPIC_LIMIT, source: str = "given"
+) -> tuple[Statistic, DataFrame]:
+    """Read every row of a history once.
 
     Args:
-        history: A normalised history (`columns.HISTORY_SCHEMA`; sizes are not needed).
-        topics: Number of topics, about: above `FEW_TOPICS` rows are always sorted by topic.
-        sends_per_chunk: Approximate number of sends that a task sorts, if the history is not in order.
+        history: `columns.ASSESSED_SCHEMA`.
+        cell_limit: See `job.survey`.
+        topic_limit: See `job.survey`.
+        source: The history's name for errors.
+
+    Returns:
+        The statistic, and the sends for `in_order`, in Spark's cache. The same rows give the same statistic with any
+        storage and partitioning.
+
+    Raises:
+        HistoryUnreadable: A file is damaged or was removed.
+        PlannerError: See `Gathered.checked`.
     """
-    wanted = history.select(PUBLISH_MS, DUE_MS, KEY, TOPIC)
+    none = Gathered(cell_limit=cell_limit, topic_limit=topic_limit)
+    # Of a row in quarantine only the reason and the text are used, and its topic may be of any length.
+    topic = F.when(F.col(REASON).isNull(), F.col(TOPIC)).alias(TOPIC)
+    stored = _stored(history.select(PUBLISH_MS, DUE_MS, SIZE_BYTES, KEY, topic, REASON, REMARK, RAW), none)
+    try:
+        parts = stored.where(F.col(PART).isNotNull()).select(TASK, PART)
+        parts.count()  # rows are read many at once, parts are gathered a few at a time
+        with few_at_once(history.sparkSession):
+            return gathered_from(parts, none).checked(), stored
+    except Exception as error:
+        stored.unpersist()
+        if isinstance(error, SPARK_ERRORS) and _DAMAGED in str(error):
+            raise unreadable(source, error) from None
+        raise
+
+
+_DAMAGED = "[FAILED_READ_FILE"  # start of Spark's error for a file that it cannot read during a job
+
+
+def _stored(wanted: DataFrame, none: Gathered | None) -> DataFrame:
+    """Store what `_reading` makes of rows in Spark's cache."""
     if len(wanted.inputFiles()) > 1:
         # Two files may follow each other in a task although the times of a third file lie between theirs: so a piece
         # ends with its file.
         wanted = wanted.withColumn(SOURCE, F.xxhash64(F.input_file_name(), F.input_file_block_start()))
-    frame = wanted.mapInArrow(_pieces(topics), PIECES_SCHEMA).persist()
-    if topics > FEW_TOPICS:
-        sizes = frame.groupBy(TOPIC).agg(F.sum(SENDS).alias(SENDS))
-        large = [row[0] for row in sizes.where(F.col(SENDS) > sends_per_chunk).collect()]
+    return wanted.mapInArrow(_reading(none), _READ_SCHEMA).persist()
+
+
+def keep(history: DataFrame, *, sends_per_chunk: int = SENDS_PER_CHUNK) -> CachedSends:
+    """Read a normalised history (`columns.HISTORY_SCHEMA`; sizes are not needed) once, and store its sends in order."""
+    return in_order(_stored(history.select(PUBLISH_MS, DUE_MS, KEY, TOPIC), None), sends_per_chunk=sends_per_chunk)
+
+
+def in_order(
+    stored: DataFrame, timers: Mapping[str, int] | None = None, *, sends_per_chunk: int = SENDS_PER_CHUNK
+) -> CachedSends:
+    """Put stored sends in order.
+
+    Args:
+        stored: Result of `read`.
+        timers: Number of sends of each topic; None: there are at most `FEW_TOPICS`. Sends of more topics are always
+            sorted by topic.
+        sends_per_chunk: Approximate number of sends that a task sorts, if the history is not in order.
+    """
+    frame = stored.where(F.col(PART).isNull()).drop(PART)
+    if timers is not None and len(timers) > FEW_TOPICS:
+        large = [topic for topic, sends in timers.items() if sends > sends_per_chunk]
         found = noted(frame.where(F.col(TOPIC).isin(large))) if large else ()
     else:
         found = noted(frame)
@@ -412,11 +498,11 @@ def keep(history: DataFrame, *, topics: int = 1, sends_per_chunk: int = SENDS_PE
             for own in _pieces_by_topic(found).values()
             for before, after in pairwise(own)
         ):
-            return CachedSends(frame=frame, pieces=found, was_sorted=False)
-    with few_at_once(history.sparkSession):
+            return CachedSends(frame=frame, pieces=found, was_sorted=False, stored=stored)
+    with few_at_once(stored.sparkSession):
         sorted_frame = _sorted(frame, marks_of(found), sends_per_chunk).persist()
-        cached = CachedSends(frame=sorted_frame, pieces=noted(sorted_frame), was_sorted=True)
-    frame.unpersist()
+        cached = CachedSends(frame=sorted_frame, pieces=noted(sorted_frame), was_sorted=True, stored=sorted_frame)
+    stored.unpersist()
     return cached
 
 
@@ -538,7 +624,7 @@ def extended(cached: CachedSends, stretches: Mapping[str, Sequence[Stretch]]) ->
     with few_at_once(cached.frame.sparkSession):
         own = cached.frame.where(F.col(TOPIC).isin(list(stretches)))
         frame = own.mapInArrow(copies, PIECES_SCHEMA).persist()
-        return CachedSends(frame=frame, pieces=noted(frame), was_sorted=cached.was_sorted)
+        return CachedSends(frame=frame, pieces=noted(frame), was_sorted=cached.was_sorted, stored=frame)
 
 
 MAX_CHANGES = 2_000_000  # changes of all topics and days together: 50 MB on the driver

@@ -42,17 +42,7 @@ FACTS = (COUNT, *_SPANS, SIZE_BYTES)
 """The stored facts of a cell, in this order, named like the attributes of `cells.Cells`; its slot and bucket follow."""
 CELLS_SCHEMA = schema_of(f"topic:text level:int {' '.join(f'{name}:long' for name in FACTS)}")
 """Rows of a topic are of a single level; a file of a statistic has these columns too."""
-# --------------------------------------------------------------- results of tasks: cells and counts of the quarantine
-TASK = "task"  # the task that made the row: the next stage groups by it
-SAMPLES = "samples"
-"""Some raw rows of a reason, as the JSON text of a list. Not an array: with nulls in an array, Spark 4 takes quadratic
-time to fill a batch for Python (it measures the batch after every row, and its list vector starts from the front
-again).
-"""
-PARTS_SCHEMA = StructType([*schema_of("task:int reason:text? samples:text?").fields, *CELLS_SCHEMA.fields])
-"""A row with a null reason is a cell; a row with a reason counts the rows with that reason or remark (all facts except
-the count are 0).
-"""
+TASK = "task"  # the task that made a row
 
 
 def rows_by_topic(topics: pa.ChunkedArray) -> tuple[list[str], Iterator[NDArray[np.int64] | slice]]:

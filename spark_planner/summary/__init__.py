@@ -1,1 +1,1 @@
-"""The single pass over a history: cells of time and delay, merged on Spark into a statistic of bounded size."""
+"""A history's statistic of bounded size: cells of time and delay, merged on Spark."""

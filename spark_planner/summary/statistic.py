@@ -1,23 +1,22 @@
-"""The statistic of a history: all data for a plan, in a few megabytes, by a single pass on Spark.
+"""The statistic of a history: all data for a plan, in a few megabytes.
 
 `Statistic.save` writes a Parquet file, from which a plan can be made again without Spark and without the history.
 
-Every row is read once. Each task makes cells of its rows; a few tasks gather these cells, and a last task gathers
-theirs, each within the same limit. So neither a task nor the driver needs more memory for a longer history, and the
-driver never holds a limit of cells per task.
-
-The kernels receive Arrow batches from Spark, and return rows of `columns.PARTS_SCHEMA`. Both are the same fold: each
-batch is merged into the cells so far, which are made coarser as soon as they exceed the limit. Since bounding does not
-depend on the order (`cells.bounded_together`), the result does not depend on the order and partitioning of rows in
-Spark.
+Each task makes cells of its rows (`sends.read`); a few tasks gather these cells, and a last task gathers theirs, each
+within the same limit. So neither a task nor the driver needs more memory for a longer history, and the driver never
+holds a limit of cells per task. All do the same fold: cells are merged into the cells so far, which are made coarser as
+soon as they exceed the limit. Since bounding does not depend on the order (`cells.bounded_together`), the result does
+not depend on the order and partitioning of rows in Spark.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+import pickle
+import zlib
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -40,8 +39,8 @@ from ..errors import (
 )
 from ..history import columns
 from ..history.columns import rows_by_topic
-from ..history.read import COPY, REMARKS, SPARK_ERRORS, refuse_wrong_unit, unreadable
-from .cells import CELL_LIMIT, LEVELS, Cells, Integers, bounded_together
+from ..history.read import COPY, REMARKS, refuse_wrong_unit
+from .cells import LEVELS, Cells, Integers, bounded_together
 
 FORMAT = 2
 LEAST_USED = 0.95
@@ -50,7 +49,6 @@ the limit free by default.
 """
 _NOTE = b"timewheel.statistic"
 CELLS_ARROW = to_arrow_schema(columns.CELLS_SCHEMA)
-PARTS_ARROW = to_arrow_schema(columns.PARTS_SCHEMA)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -212,11 +210,6 @@ def cells_by_topic(table: Any) -> dict[str, Cells]:
 SAMPLES_PER_REASON = 5
 TOO_MANY_TOPICS = "too_many_topics"
 """A reason in the parts, with the topics as samples: a task that finds too many topics stops."""
-BUFFER_ROWS = 262_144
-"""Rows that are made into cells at once: few enough for 40 MB including numpy's temporary arrays, and enough that
-merging them into the cells so far is not most of the work.
-"""
-BATCH_ROWS = 65_536  # rows of a batch that a kernel returns to Spark: 5 MB
 
 
 @dataclass(slots=True, kw_only=True)
@@ -228,7 +221,26 @@ class Gathered:
     cells: dict[str, Cells] = field(default_factory=dict)
     quarantined: dict[str, int] = field(default_factory=dict)
     samples: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    finest: int = 0  # index into `LEVELS`: the finest level of cells
     _waiting: dict[str, list[Cells]] = field(default_factory=dict, init=False)
+
+    def __post_init__(self) -> None:
+        if self.topic_limit < 1:
+            raise ValueError(f"topic_limit = {self.topic_limit}: at least 1")
+        need = COARSEST_CELLS * self.topic_limit
+        if self.cell_limit < need:
+            raise ValueError(f"cell_limit = {self.cell_limit}: {self.topic_limit} topics may need {need}")
+
+    @property
+    def level(self) -> int:
+        """The level reached so far: finer cells would be merged to this level at once."""
+        return max((cells.level for cells in self.cells.values()), default=self.finest)
+
+    def has_too_many_topics(self, topics: Collection[str] = ()) -> bool:
+        """Return whether there are too many topics, so far or in ``topics``."""
+        if len(topics) > self.topic_limit:
+            self.refuse_topics(topics)
+        return TOO_MANY_TOPICS in self.quarantined
 
     def add_cells(self, more: dict[str, Cells]) -> None:
         """Add cells; they are merged once they are half as many as the merged cells."""
@@ -237,9 +249,7 @@ class Gathered:
             self._waiting.setdefault(topic, []).append(cells)
         topics = self.cells.keys() | self._waiting.keys()
         waiting = sum(len(cells) for own in self._waiting.values() for cells in own)
-        if len(topics) > self.topic_limit:
-            self.refuse_topics(topics)
-        elif 2 * waiting >= sum(map(len, self.cells.values())):
+        if not self.has_too_many_topics(topics) and 2 * waiting >= sum(map(len, self.cells.values())):
             self.settle()
 
     def settle(self) -> None:
@@ -261,175 +271,90 @@ class Gathered:
         self.cells.clear()
         self._waiting.clear()
 
-    def parts(self, task: int) -> Iterator[Any]:
-        if self.quarantined:
-            zeros = [0] * len(self.quarantined)
-            rows: dict[str, list[Any]] = {field.name: zeros for field in PARTS_ARROW}
-            rows[columns.TASK] = [task] * len(zeros)
-            rows[columns.REASON] = list(self.quarantined)
-            rows[columns.SAMPLES] = [json.dumps(self.samples[reason]) for reason in self.quarantined]
-            rows[columns.TOPIC] = [""] * len(zeros)
-            rows[columns.COUNT] = list(self.quarantined.values())
-            yield pa.RecordBatch.from_pydict(rows, schema=PARTS_ARROW)
-        for batch in cells_table(self.cells).to_batches(max_chunksize=BATCH_ROWS):
-            # The task's number for each, and nulls: a cell has no reason.
-            named = [
-                pa.repeat(pa.scalar(task, pa.int32()), len(batch)),
-                pa.nulls(len(batch), PARTS_ARROW.field(columns.REASON).type),
-                pa.nulls(len(batch), PARTS_ARROW.field(columns.SAMPLES).type),
-            ]
-            yield pa.RecordBatch.from_arrays([*named, *batch.columns], schema=PARTS_ARROW)
+    def add(self, other: Gathered) -> None:
+        """Add the result of another task."""
+        for reason, count in other.quarantined.items():
+            self.add_quarantined(reason, count, other.samples[reason])
+        self.add_cells(other.cells)
 
+    def packed(self) -> bytes:
+        """Return the result of a task, in about a fourth of the arrays' bytes."""
+        self.settle()
+        return zlib.compress(pickle.dumps(self), 1)
 
-def gather_rows(batches: Iterable[Any], gathered: Gathered) -> Gathered:
-    """Fold rows of an assessed history (`columns.ASSESSED_SCHEMA`, the key not needed) into ``gathered``."""
-    for table in _buffered(_without_quarantined(batch, gathered) for batch in batches):
-        gathered.add_cells(_cells_of_rows(table, gathered))
-        if TOO_MANY_TOPICS in gathered.quarantined:  # no further row can help
-            return gathered
-    gathered.settle()
-    return gathered
+    @staticmethod
+    def unpacked(part: bytes) -> Gathered:
+        found: Gathered = pickle.loads(zlib.decompress(part))  # noqa: S301 - of our tasks
+        return found
 
+    def sound(self, batch: Any) -> Any:
+        """Return the sound rows of a batch of `columns.ASSESSED_SCHEMA`; count the others, and those with a remark."""
+        for name in (columns.REASON, columns.REMARK):
+            said = batch[name]
+            if said.null_count == len(batch):
+                continue
+            bad = batch.filter(said.is_valid())
+            encoded = bad[name].dictionary_encode()
+            codes = encoded.indices.to_numpy()
+            raw = bad[columns.RAW]
+            for code, reason in enumerate(encoded.dictionary.to_pylist()):
+                rows = np.flatnonzero(codes == code)
+                # All raw rows, since the stored samples must not depend on the order of rows.
+                self.add_quarantined(reason, len(rows), raw.take(pa.array(rows)).unique().to_pylist())
+        reasons = batch[columns.REASON]
+        return batch if reasons.null_count == len(batch) else batch.filter(reasons.is_null())
 
-def gather_parts(batches: Iterable[Any], gathered: Gathered) -> Gathered:
-    """Fold the results of other tasks (`columns.PARTS_SCHEMA`) into the task's cells and counts."""
-    for table in _buffered(_cells_alone(batch, gathered) for batch in batches):
-        gathered.add_cells(cells_by_topic(table))
-    gathered.settle()
-    return gathered
+    def checked(self) -> Statistic:
+        """Return the statistic of a history.
 
-
-def _buffered(batches: Iterable[Any]) -> Iterator[Any]:
-    """Join batches into tables of about `BUFFER_ROWS`."""
-    waiting: list[Any] = []
-    for batch in batches:
-        waiting.append(batch)
-        if sum(map(len, waiting)) >= BUFFER_ROWS:
-            yield pa.Table.from_batches(waiting)
-            waiting = []
-    if any(map(len, waiting)):
-        yield pa.Table.from_batches(waiting)
-
-
-def _cells_alone(batch: Any, gathered: Gathered) -> Any:
-    """Return the cells of a batch; count the quarantined rows that it reports."""
-    is_cell = batch[columns.REASON].is_null()
-    for row in batch.filter(is_cell.cast(pa.int8()).to_numpy() == 0).to_pylist():
-        gathered.add_quarantined(row[columns.REASON], row[columns.COUNT], json.loads(row[columns.SAMPLES]))
-    return batch.filter(is_cell)
-
-
-def _without_quarantined(batch: Any, gathered: Gathered) -> Any:
-    """Return the sound rows of a batch; count the other rows, and those with a remark."""
-    for name in (columns.REASON, columns.REMARK):
-        said = batch[name]
-        if said.null_count == len(batch):
-            continue
-        bad = batch.filter(said.is_valid())
-        encoded = bad[name].dictionary_encode()
-        codes = encoded.indices.to_numpy()
-        raw = bad[columns.RAW]
-        for code, reason in enumerate(encoded.dictionary.to_pylist()):
-            rows = np.flatnonzero(codes == code)
-            # All raw rows, since the stored samples must not depend on the order of rows.
-            gathered.add_quarantined(reason, len(rows), raw.take(pa.array(rows)).unique().to_pylist())
-    reasons = batch[columns.REASON]
-    return batch if reasons.null_count == len(batch) else batch.filter(reasons.is_null())
-
-
-def _cells_of_rows(table: Any, gathered: Gathered) -> dict[str, Cells]:
-    publish_ms, due_ms, size_bytes = (
-        table[name].to_numpy() for name in (columns.PUBLISH_MS, columns.DUE_MS, columns.SIZE_BYTES)
-    )
-    names, rows_of_each = rows_by_topic(table[columns.TOPIC])
-    if len(names) > gathered.topic_limit:  # before cells are made for each: a column of ids has a name per row
-        gathered.refuse_topics(names)
-        return {}
-    # Directly at the level reached so far: finer cells would be merged to this level at once.
-    level = max((cells.level for cells in gathered.cells.values()), default=0)
-    return {
-        name: Cells.of_timers(publish_ms[rows], due_ms[rows], size_bytes[rows], level=level)
-        for name, rows in zip(names, rows_of_each, strict=True)
-    }
+        Raises:
+            TooManyTopics: There are more topics than the limit.
+            EmptyHistory: There are no rows.
+            NoValidRows: All rows are in quarantine.
+            WrongTimeUnit: Nearly all rows are in quarantine because of the unit of their times.
+        """
+        if self.has_too_many_topics():
+            raise TooManyTopics(self.topic_limit, self.samples[TOO_MANY_TOPICS])
+        by_count = sorted(self.quarantined.items(), key=lambda item: (-item[1], item[0]))
+        statistic = Statistic(
+            cells=dict(sorted(self.cells.items())),
+            quarantined={reason: count for reason, count in by_count if reason not in REMARKS},
+            remarked={remark: count for remark, count in by_count if remark in REMARKS},
+            samples={reason: self.samples[reason] for reason, _ in by_count},
+        )
+        if statistic.rows == 0:
+            raise EmptyHistory
+        refuse_wrong_unit(statistic.rows, statistic.quarantined, statistic.samples)
+        if statistic.timers == 0:
+            raise NoValidRows(statistic.rows, statistic.quarantined, statistic.samples)
+        return statistic
 
 
 TOPIC_LIMIT = 64  # most topics of a history by default: a column of ids given by mistake is detected early
 COARSEST_CELLS = 300  # most cells of a topic at the coarsest level
 GATHERING_TASKS = 32
 """Tasks between the first tasks and the last: the last merges at most so many limits of cells, one after the other."""
-_DAMAGED = "[FAILED_READ_FILE"  # start of Spark's error for a file that it cannot read during a job
+PARTS_SCHEMA = columns.schema_of("task:long part:bytes")
+"""The `Gathered.packed` result of a task."""
+_PARTS = to_arrow_schema(PARTS_SCHEMA)
 
 
-def statistic_of(
-    history: DataFrame, *, cell_limit: int = CELL_LIMIT, topic_limit: int = TOPIC_LIMIT, source: str = "given"
-) -> Statistic:
-    # The same rows give the same statistic with any storage and partitioning.
-    if topic_limit < 1:
-        raise ValueError(f"topic_limit = {topic_limit}: at least 1")
-    if cell_limit < COARSEST_CELLS * topic_limit:
-        raise ValueError(f"cell_limit = {cell_limit}: {topic_limit} topics may need {COARSEST_CELLS * topic_limit}")
-    # The key is not needed: a key column in a columnar file is not even read.
-    parts = (
-        history.select(
-            columns.PUBLISH_MS,
-            columns.DUE_MS,
-            columns.SIZE_BYTES,
-            # Of a row in quarantine only the reason and the text are used, and its topic may be of any length.
-            F.when(F.col(columns.REASON).isNull(), F.col(columns.TOPIC)).alias(columns.TOPIC),
-            columns.REASON,
-            columns.REMARK,
-            columns.RAW,
-        )
-        .mapInArrow(_kernel(gather_rows, cell_limit, topic_limit), columns.PARTS_SCHEMA)
-        .transform(_gathered_in(GATHERING_TASKS, cell_limit, topic_limit))
-        .transform(_gathered_in(1, cell_limit, topic_limit))
-    )
-    try:
-        table = parts.toArrow()
-    except SPARK_ERRORS as error:
-        if _DAMAGED in str(error):
-            raise unreadable(source, error) from None
-        raise
-    # The last task's rows, read by the same fold.
-    found = gather_parts(table.to_batches(), Gathered(cell_limit=cell_limit, topic_limit=topic_limit))
-    return _checked(found, topic_limit)
+def gathered_from(parts: DataFrame, none: Gathered) -> Gathered:
+    """Merge the results of tasks, rows of `PARTS_SCHEMA`, into ``none``, an empty result."""
 
-
-def _checked(found: Gathered, topic_limit: int) -> Statistic:
-    if TOO_MANY_TOPICS in found.quarantined:
-        raise TooManyTopics(topic_limit, found.samples[TOO_MANY_TOPICS])
-    by_count = sorted(found.quarantined.items(), key=lambda item: (-item[1], item[0]))
-    statistic = Statistic(
-        cells=dict(sorted(found.cells.items())),
-        quarantined={reason: count for reason, count in by_count if reason not in REMARKS},
-        remarked={remark: count for remark, count in by_count if remark in REMARKS},
-        samples={reason: found.samples[reason] for reason, _ in by_count},
-    )
-    if statistic.rows == 0:
-        raise EmptyHistory
-    refuse_wrong_unit(statistic.rows, statistic.quarantined, statistic.samples)
-    if statistic.timers == 0:
-        raise NoValidRows(statistic.rows, statistic.quarantined, statistic.samples)
-    return statistic
-
-
-def _kernel(fold: Callable[[Iterable[Any], Gathered], Gathered], cell_limit: int, topic_limit: int) -> Any:
-    def kernel(batches: Iterator[Any]) -> Iterator[Any]:
+    def kernel(batches: Iterable[Any]) -> Iterator[Any]:
+        found = replace(none, cells={}, quarantined={}, samples={})
+        for part in (part for batch in batches for part in batch["part"].to_pylist()):
+            found.add(Gathered.unpacked(part))
         context = TaskContext.get()
-        assert context is not None  # kernels run in tasks only
-        yield from fold(batches, Gathered(cell_limit=cell_limit, topic_limit=topic_limit)).parts(context.partitionId())
-
-    return kernel
-
-
-def _gathered_in(tasks: int, cell_limit: int, topic_limit: int) -> Any:
-    kernel = _kernel(gather_parts, cell_limit, topic_limit)
+        task = 0 if context is None else context.partitionId()
+        yield pa.RecordBatch.from_pylist([{columns.TASK: task, "part": found.packed()}], _PARTS)
 
     # By number and not by hash: with few parts each task gets its share. More tasks than the session's shuffle
     # partitions would be started in vain.
-    def transform(frame: DataFrame) -> DataFrame:
-        number = min(tasks, int(frame.sparkSession.conf.get("spark.sql.shuffle.partitions") or 200))
-        to = F.pmod(F.col(columns.TASK), F.lit(number))
-        return frame.repartitionById(number, to).mapInArrow(kernel, columns.PARTS_SCHEMA)
-
-    return transform
+    for tasks in (GATHERING_TASKS, 1):
+        number = min(tasks, int(parts.sparkSession.conf.get("spark.sql.shuffle.partitions") or 200))
+        to = F.pmod(columns.TASK, F.lit(number)).cast("int")
+        parts = parts.repartitionById(number, to).mapInArrow(kernel, PARTS_SCHEMA)
+    found = parts.toArrow()["part"].to_pylist()
+    return Gathered.unpacked(found[0]) if found else none

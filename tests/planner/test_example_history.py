@@ -12,12 +12,12 @@ from examples.history import make_reminders
 from examples.history.make_renewals import PATH, ROWS, renewals
 from tests.support.checkout import ROOT
 from tests.support.exact_play import native_peak
+from tests.support.statistics import statistic_of
 from timewheel.core.broker_profile import BrokerProfile
 from timewheel.core.durations import DAY_MS
 from timewheel.core.plan import Calendar, Native, Plan, Scheme, Tiered
 from timewheel.spark_planner.history.read import ColumnMapping, assessed, read_history
 from timewheel.spark_planner.job import plan_for, survey
-from timewheel.spark_planner.summary.statistic import statistic_of
 
 PERSISTED_RANGES = 10_000  # what a cursor keeps by default (managedLedgerMaxUnackedRangesToPersist)
 

@@ -29,9 +29,10 @@ from timewheel.core.steps import steps
 from timewheel.spark_planner.choice.constraints import compared_above
 from timewheel.spark_planner.exact.ranges import Grid
 from timewheel.spark_planner.exact.replay import Asked, count, count_exactly, grid_for, scattered
-from timewheel.spark_planner.exact.sends import FEW_TOPICS, keep
+from timewheel.spark_planner.exact.sends import FEW_TOPICS, in_order, keep, read
 from timewheel.spark_planner.exact.unload import Ledgers, Unload
 from timewheel.spark_planner.history.columns import HISTORY_SCHEMA
+from timewheel.spark_planner.history.read import ColumnMapping, assessed
 from timewheel.spark_planner.pricing.flow import Stays, flow_of
 from timewheel.spark_planner.pricing.simulation import (
     Cursor,
@@ -501,7 +502,9 @@ def test_topics_in_turns_are_counted_as_if_each_were_alone(spark: SparkSession) 
         for sent, due, key, of in zip(sent_ms.tolist(), due_ms.tolist(), key.tolist(), topic.tolist(), strict=True)
     ]
     frame = spark.createDataFrame(rows, HISTORY_SCHEMA).repartition(3)
-    cached = keep(frame, topics=topics, sends_per_chunk=2_000)
+    statistic, stored = read(frame.transform(assessed(ColumnMapping())), topic_limit=topics)
+    timers = {of: cells.timers for of, cells in statistic.cells.items()}
+    cached = in_order(stored, timers, sends_per_chunk=2_000)
     assert max(piece.sends for piece in cached.pieces) > 1_000
     assert len(cached.pieces) < 2 * topics
     grid = Grid.regular(int(sent_ms[0]), int(due_ms.max()), 200)

@@ -27,6 +27,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as all of Spark's world calls it
 
 from tests.support.remedies import followed
+from tests.support.statistics import statistic_of
 from timewheel.cli.planning import HistoryOptions
 from timewheel.core.errors import TimewheelError
 from timewheel.spark_planner.errors import (
@@ -41,7 +42,6 @@ from timewheel.spark_planner.errors import (
 from timewheel.spark_planner.history import files
 from timewheel.spark_planner.history.files import encoding_of
 from timewheel.spark_planner.history.read import assessed
-from timewheel.spark_planner.summary.statistic import statistic_of
 
 T_MS, HOUR_MS = 1_767_571_200_000, 3_600_000  # 2026-01-05, midnight UTC
 pytestmark = pytest.mark.timeout(1_800)  # the first test reads all the files

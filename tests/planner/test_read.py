@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as all of Spark's world calls it
 
+from tests.support.statistics import statistic_of
 from timewheel.spark_planner.errors import (
     BadColumnMapping,
     EmptyHistory,
@@ -31,7 +32,7 @@ from timewheel.spark_planner.history import columns, read
 from timewheel.spark_planner.job import survey
 from timewheel.spark_planner.results.facts import reading
 from timewheel.spark_planner.summary.cells import Cells
-from timewheel.spark_planner.summary.statistic import TOPIC_LIMIT, Statistic, statistic_of
+from timewheel.spark_planner.summary.statistic import TOPIC_LIMIT, Statistic
 
 T0_MS = 1_767_571_200_000
 ROWS = [(T0_MS + 7 * i, T0_MS + 7 * i + 3_600_000 * (i % 3), 100 + i, f"k{i % 2}", "t") for i in range(6)]

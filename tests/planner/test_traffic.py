@@ -151,7 +151,7 @@ def test_nothing_that_was_continued_stays_in_the_cache(week: History) -> None:
         levels = [made.storageLevel]
     levels.append(made.storageLevel)
     assert [(level.useMemory, level.useDisk) for level in levels] == [(True, True), (False, False)]
-    assert week.cached.frame.storageLevel.useMemory, "the history's own sends are the caller's to forget"
+    assert week.cached.stored.storageLevel.useMemory, "the history's own sends are the caller's to forget"
 
 
 def test_what_is_left_out_is_named(spark: SparkSession) -> None:
