@@ -227,7 +227,7 @@ def statistic_of(choice: Choice, profile: BrokerProfile) -> WhatIf:
             counts,
             allowance.growth,
             own.allowed_gaps(profile.gap_limit_ranges),
-            allowance.gaps(judged),
+            min((number for number in counts if not choice.broken_by(plan.with_partitions(number))), default=None),
         )
         option = _option(one, limits, profile)
         options.append(replace(option, gaps=gaps, stuck=stuck, share=share, margin=own.gap_margin))
@@ -275,14 +275,14 @@ def _option(one: Assessed, limits: Constraints, profile: BrokerProfile) -> Optio
 
 
 def calibrated(
-    estimate: float, counts: Mapping[int, int], growth: float, allowed: float, countable: int
+    estimate: float, counts: Mapping[int, int], growth: float, allowed: float, fits: int | None
 ) -> tuple[float, float, float]:
     """Correct the estimated gaps of a due topic at the peak by the counts, so that the sliders start at the verdict."""
     # Returns the gaps, the gaps of a partition that more partitions do not reduce, and the share that was counted.
-    # Counts are by the number of partitions, in the traffic itself; the rest is at the planned volume.
+    # Counts are by the number of partitions, in the traffic itself; the rest is at the planned volume. ``fits``: the
+    # fewest partitions that are enough by their count; None: none is.
     if not counts:
         return estimate, 0.0, 1.0
-    fits = min((partitions for partitions, gaps in counts.items() if gaps <= countable), default=None)
     if fits is not None:
         # Gaps need not divide: the result must still be too high for the largest number of partitions that was too few.
         too_few = max((partitions for partitions in counts if partitions < fits), default=0)

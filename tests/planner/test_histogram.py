@@ -84,8 +84,10 @@ def rows_out_of(kind: str, store: Any, first: int) -> list[tuple[str, int]]:
             each = node.metrics().iterator()
             while each.hasNext():
                 metric = each.next()
-                if node.name().startswith(kind) and metric.name() == "number of output rows":
-                    found.append((node.name().strip(), int(metrics.get(metric.accumulatorId()).get().replace(",", ""))))
+                rows = metrics.get(metric.accumulatorId())
+                # A plan shows the nodes of its cache, also those that it did not run.
+                if node.name().startswith(kind) and metric.name() == "number of output rows" and rows.isDefined():
+                    found.append((node.name().strip(), int(rows.get().replace(",", ""))))
     return found
 
 

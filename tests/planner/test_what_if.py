@@ -144,10 +144,10 @@ def test_the_recommended_plan_stays_where_nothing_is_cheaper(statistic: WhatIf) 
 def test_a_count_takes_the_place_of_the_estimate(
     counts: dict[int, int], growth: float, expected: tuple[float, float, float]
 ) -> None:
-    found = calibrated(1_000.0, counts, growth, allowed=800.0, countable=800)
+    fits = min((partitions for partitions, count in counts.items() if count <= 800), default=None)
+    found = calibrated(1_000.0, counts, growth, allowed=800.0, fits=fits)
     assert found == pytest.approx(expected)
     gaps, stuck, share = found
-    fits = min((partitions for partitions, count in counts.items() if count <= 800), default=None)
     if fits is not None:
         option = replace(NOTHING, gaps=gaps, stuck=stuck, share=share)
         there = at(replace(EMPTY, options=(option,)), 0, EMPTY.start)
