@@ -222,7 +222,8 @@ class Constraints:
             if entries
         )
         if compared:
-            shares.append(("a bitmap of all acknowledgements", growth / min(reached, default=math.inf), 1.0))
+            bitmap = f"the {limit:,} handled messages that a bitmap keeps"
+            shares.append((bitmap, growth / min(reached, default=math.inf), 1.0))
         if profile.ack_format == "bitmap":
             shares.append((cursor, evaluation.span_entries / BITS_PER_BYTE, frame))
         elif (profile.gap_limit_ranges + 1) * profile.bytes_per_range > frame:  # else the gap limit keeps it small
