@@ -10,7 +10,7 @@ fixed) or its due times (so a time on the clock stays on the clock).
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
@@ -363,20 +363,60 @@ DIRECT = -1  # group of timers that no slot released
 SENT = -1  # a producer, in place of a step
 
 
+STAYS_AT_ONCE = 250_000  # stays that are looked at together: more take memory, and no less time
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Stays(Arrays):
-    """Timers that waited in the holding topics of a step, in arrays of the same length."""
+    """Timers that waited in the holding topics of a step, once or several times in a row, in arrays of the same
+    length.
+    """
 
     count: Floats  # timers
-    entered_ms: Floats  # middle of the time of entry
-    released_ms: Floats  # middle of the time of release
+    entered_ms: Floats  # middle of the time of entry, of the first stay
+    released_ms: Floats  # middle of the time of release; the next stay begins there
     # half of the time over which they enter; they leave a tier over the same time, but a slot all at once
     half_ms: Floats
     came_from: Integers  # the index of the step that they hopped from; `SENT`: producers sent them
+    times: Integers  # number of stays in a row
+
+    @property
+    def gone_ms(self) -> Floats:
+        """Time from the first stay in a row to the last."""
+        found: Floats = (self.times - 1) * (self.released_ms - self.entered_ms)
+        return found
+
+    def out_of(self, source: int, step: int) -> Stays:
+        """Select the stays in this step of timers that hopped from ``source``."""
+        if source != step:
+            found = self.take(np.flatnonzero(self.came_from == source))
+            return replace(found, times=np.ones_like(found.times))
+        found = self.take(np.flatnonzero(self.times > 1))
+        second_ms = 2 * found.released_ms - found.entered_ms
+        return replace(found, entered_ms=found.released_ms, released_ms=second_ms, times=found.times - 1)
+
+    def singly(self) -> Iterator[Stays]:
+        """Iterate over all stays, some `STAYS_AT_ONCE` at once; ``came_from`` is that of the first in a row."""
+        reached, low = np.cumsum(self.times), 0
+        while low < len(reached):
+            high = int(np.searchsorted(reached, reached[low] + STAYS_AT_ONCE, "left"))
+            owner, turn = repeated(self.times[low:high])
+            part = self.take(low + owner)
+            gone_ms = turn * (part.released_ms - part.entered_ms)
+            yield replace(
+                part,
+                entered_ms=part.entered_ms + gone_ms,
+                released_ms=part.released_ms + gone_ms,
+                times=np.ones_like(turn),
+            )
+            low = high
 
 
 _NONE = np.zeros(0)
-NO_STAYS = Stays(count=_NONE, entered_ms=_NONE, released_ms=_NONE, half_ms=_NONE, came_from=np.zeros(0, np.int64))
+_NO_NUMBERS = np.zeros(0, np.int64)
+NO_STAYS = Stays(
+    count=_NONE, entered_ms=_NONE, released_ms=_NONE, half_ms=_NONE, came_from=_NO_NUMBERS, times=_NO_NUMBERS
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -428,6 +468,7 @@ def _beside_shadow(plan: Plan, table: tuple[Step, ...], pieces: Pieces, resoluti
         released_ms=middle_ms,
         half_ms=half_ms,
         came_from=np.full(len(whole), SENT, np.int64),
+        times=np.ones(len(whole), np.int64),
     )
     acked_originals = np.arange(len(native.pieces)) >= len(native.pieces) - len(moved)
     step_entries = copies.step_entries.copy()
@@ -519,32 +560,35 @@ def _followed(table: tuple[Step, ...], pieces: Pieces) -> Flow:
     came_from = np.full(len(pieces), SENT, np.int64)
     while len(moving):
         index, release_ms = held(table, at_ms[moving], due_ms[moving])
-        step_entries += np.bincount(index, pieces.count[moving], len(table))
-        is_held = index != len(table) - 1
-        moving, index, release_ms = moving[is_held], index[is_held], release_ms[is_held]
-        entered_ms = at_ms[moving]
-        at_ms[moving] = release_ms
-        hops[moving] += 1
         for number, step in enumerate(table[:-1]):
             here = index == number
             mine = moving[here]
             if not len(mine):
                 continue
-            # Timers released by a slot all at once enter the next topic at once.
-            half = np.where(group[mine] == DIRECT, half_ms[mine], 0.0)
-            stays[number].append(
-                Stays(
-                    count=pieces.count[mine],
-                    entered_ms=entered_ms[here],
-                    released_ms=release_ms[here],
-                    half_ms=half,
-                    came_from=came_from[mine],
-                )
+            entered_ms, times = at_ms[mine], np.ones(len(mine), np.int64)
+            if step.kind == "tier":
+                spare_ms = due_ms[mine] - entered_ms - step.min_remaining_ms
+                times += (spare_ms // step.stay_ms).astype(np.int64)
+            found = Stays(
+                count=pieces.count[mine],
+                entered_ms=entered_ms,
+                released_ms=release_ms[here],
+                # Timers released by a slot all at once enter the next topic at once.
+                half_ms=np.where(group[mine] == DIRECT, half_ms[mine], 0.0),
+                came_from=came_from[mine],
+                times=times,
             )
+            stays[number].append(found)
+            step_entries[number] += float((found.count * times).sum())
+            at_ms[mine] = found.released_ms + found.gone_ms
+            hops[mine] += times
             if step.kind == "slot":
                 arrival_ms[mine] = at_ms[mine]
                 group[mine] = at_ms[mine].astype(np.int64)
-        came_from[moving] = index
+        is_held = index != len(table) - 1
+        step_entries[-1] += float(pieces.count[moving[~is_held]].sum())
+        moving = moving[is_held]
+        came_from[moving] = index[is_held]
     interval_ms = table[-1].interval_ms
     topic = (due_ms // interval_ms).astype(np.int64) if interval_ms else np.zeros(len(pieces), np.int64)
     return Flow(

@@ -63,19 +63,21 @@ class Ramps:
             )
         else:
             event_row, x_ms, rise, bend, running = _events(row, start_ms, end_ms, share, rows, origin_ms, stride_ms)
-        key = event_row * stride_ms + (x_ms - origin_ms)
         opens = np.searchsorted(event_row, np.arange(rows))
         # Rounding errors in the sum of slopes would grow over a long flat stretch.
         slopes = np.where(np.cumsum(running) > 0.5, np.cumsum(bend), 0.0)
+        del running, bend  # there may be millions of events
         gap_ms = np.diff(x_ms, append=x_ms[-1:])
-        gap_ms[np.r_[opens[1:] - 1, len(key) - 1] if rows else []] = 0.0  # a row ends where the next begins
+        gap_ms[np.r_[opens[1:] - 1, len(x_ms) - 1] if rows else []] = 0.0  # a row ends where the next begins
         value = _within_rows(np.r_[0.0, (slopes * gap_ms)[:-1]] + rise, opens, event_row)
+        del rise
         after = value + slopes * gap_ms
         integral_ms = _within_rows(np.r_[0.0, ((value + after) / 2 * gap_ms)[:-1]], opens, event_row)
         squares = (value * value + value * after + after * after) / 3 * gap_ms
         square_ms = _within_rows(np.r_[0.0, squares[:-1]], opens, event_row)
+        del after, gap_ms, squares
         return cls(
-            key=key,
+            key=event_row * stride_ms + (x_ms - origin_ms),
             x_ms=x_ms,
             value=value,
             slope=slopes,
@@ -160,10 +162,13 @@ def _events(
     event_row = np.concatenate([np.arange(rows), row, row[ends]])
     x_ms = np.concatenate([np.full(rows, origin_ms), start_ms, end_ms[ends]])
     order = np.argsort(event_row * stride_ms + (x_ms - origin_ms), kind="stable")
-    rise = np.concatenate([none, np.where(is_jump, share, 0.0), np.zeros(int(ends.sum()))])
-    bend = np.concatenate([none, slope, -slope[ends]])
-    running = np.concatenate([none, np.where(is_jump, 0.0, 1.0), np.full(int(ends.sum()), -1.0)])
-    return event_row[order], x_ms[order], rise[order], bend[order], running[order]
+    return (
+        event_row[order],
+        x_ms[order],
+        np.concatenate([none, np.where(is_jump, share, 0.0), np.zeros(int(ends.sum()))])[order],
+        np.concatenate([none, slope, -slope[ends]])[order],
+        np.concatenate([none, np.where(is_jump, 0.0, 1.0), np.full(int(ends.sum()), -1.0)])[order],
+    )
 
 
 def _lattice_events(
@@ -299,30 +304,35 @@ def rows_of(flow: Flow, *slots_ms: float, resolution: Resolution = CLOSE) -> Row
     fixed = pieces.fixed[owner]
     weight = count / np.where(total > 0, total, 1.0)[row]
     lone = np.bincount(row, np.minimum(count * count, 1.0), rows) / np.maximum(total * total, 1e-12)
-    row_first_ms = _least(row, part_first_ms, rows)
-    bursts = bool(released.any())  # if slots release, timers that go straight to the due topic stay for a slot only
     order_topic = np.zeros(rows, np.int64)
     order_topic[row] = topic[owner]
-    part_from_ms = np.where(fixed, part_first_ms + low_ms[owner], low_ms[owner])
-    part_until_ms = np.where(fixed, part_last_ms + high_ms[owner], high_ms[owner])
-    part_arrives_ms = np.where(released[owner], arrives_ms[owner], part_first_ms)
-    part_arrived_ms = np.where(released[owner], arrived_ms[owner], part_last_ms)
+    row_first_ms = _least(row, part_first_ms, rows)
+    row_last_ms = -_least(row, -part_last_ms, rows)
+    row_arrives_ms = _least(row, np.where(released[owner], arrives_ms[owner], part_first_ms), rows)
+    row_arrived_ms = -_least(row, -np.where(released[owner], arrived_ms[owner], part_last_ms), rows)
+    acks_from_ms = _least(row, np.where(fixed, part_first_ms, 0.0) + low_ms[owner], rows)
+    acks_until_ms = -_least(row, -(np.where(fixed, part_last_ms, 0.0) + high_ms[owner]), rows)
+    del bin_of, part_first_ms, part_last_ms, whole_ms, share, count  # there may be a million parts
 
-    def ramps(from_ms: Floats, until_ms: Floats, of: Flags) -> Ramps:
-        return Ramps.of(row[of], from_ms[of], until_ms[of], weight[of], rows, bursts=bursts, resolution=resolution)
+    def ramps(of: Flags, begin_ms: Floats) -> Ramps:
+        of_row, mine = row[of], owner[of]
+        from_ms, until_ms = low_ms[mine] - begin_ms[of_row], high_ms[mine] - begin_ms[of_row]
+        # If slots release, timers that go straight to the due topic stay for a slot only.
+        bursts = bool(released.any())
+        return Ramps.of(of_row, from_ms, until_ms, weight[of], rows, bursts=bursts, resolution=resolution)
 
     return Rows(
         count=total,
         topic=order_topic,
         topics=topics,
         first_ms=row_first_ms,
-        last_ms=-_least(row, -part_last_ms, rows),
-        arrives_ms=_least(row, part_arrives_ms, rows),
-        arrived_ms=-_least(row, -part_arrived_ms, rows),
-        acks_from_ms=_least(row, part_from_ms, rows),
-        acks_until_ms=-_least(row, -part_until_ms, rows),
-        by_delay=ramps(low_ms[owner], high_ms[owner], fixed),
-        by_clock=ramps(low_ms[owner] - row_first_ms[row], high_ms[owner] - row_first_ms[row], ~fixed),
+        last_ms=row_last_ms,
+        arrives_ms=row_arrives_ms,
+        arrived_ms=row_arrived_ms,
+        acks_from_ms=acks_from_ms,
+        acks_until_ms=acks_until_ms,
+        by_delay=ramps(fixed, np.zeros(rows)),
+        by_clock=ramps(~fixed, row_first_ms),
         correction=np.minimum(1.0 / np.maximum(1.0 - lone, 1e-3), LARGEST_CORRECTION),
         busy_ms=_busy(pieces.due_ms, pieces.count, resolution),
         longest_stay_ms=stay_ms,

@@ -30,17 +30,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Literal
 
 import numpy as np
 
 from timewheel.core.broker_profile import AckFormat, BrokerProfile
+from timewheel.core.durations import MINUTE_MS
 from timewheel.core.grouping import GROUP_BYTES, GROUP_MESSAGES
 from timewheel.core.plan import Plan
 from timewheel.core.steps import Step, far_ms, longest_due_stay_ms, steps
 
 from ..history.keys import EVEN, KeyShares
 from ..summary.cells import LEVELS, Cells, Flags, Floats, Integers
-from .flow import CLOSE, DIRECT, SENT, Flow, Pieces, Resolution, Stays, flow_of
+from .flow import CLOSE, DIRECT, NO_STAYS, SENT, Flow, Pieces, Resolution, Stays, flow_of
 from .gap_curve import GapCurve, Rows, gap_curve, risen, risen_evenly, rows_of
 
 NATIVE = Plan(due_topic="persistent://public/default/any", subscriptions=("any",))
@@ -90,7 +92,7 @@ def _numbered(values: Integers) -> tuple[Integers, Integers]:
     return np.flatnonzero(is_first), np.cumsum(is_first) - 1
 
 
-AT_ONCE_S = 1.0  # timers that leave within twice this time count as a single moment
+AT_ONCE_MS = 1_000.0  # timers that leave within twice this time count as a single moment
 MINUTE_S = 60.0
 BURST_SIZE, BURST_SHARE = 20.0, 0.5  # least size of a burst: timers in a second, and share of their minute
 LEAST_PER_S = 1e-12  # lower rates are rounding errors of float sums
@@ -145,34 +147,30 @@ def grouped_entries(rates: tuple[HopRates, ...], *, partitions: int, linger_ms: 
 
 
 def _rates_from(stays: tuple[Stays, ...], source: int, places: int, *, source_is_tier: bool) -> HopRates:
-    picked = [np.flatnonzero(one.came_from == source) for one in stays]
-    step = np.repeat(np.arange(len(stays)), [len(mine) for mine in picked])
-    count, entered_ms, released_ms, half_ms = (
-        np.concatenate([getattr(one, name)[mine] for one, mine in zip(stays, picked, strict=True)])
-        for name in ("count", "entered_ms", "released_ms", "half_ms")
-    )
-    middle_s, half_s = entered_ms / 1000, half_ms / 1000
-    is_burst = half_s <= AT_ONCE_S
+    found = [one.out_of(source, number) for number, one in enumerate(stays)]
+    wide = [one.take(np.flatnonzero(one.half_ms > AT_ONCE_MS)) for one in found]
+    moments = [Stays.joined(NO_STAYS, *one.take(np.flatnonzero(one.half_ms <= AT_ONCE_MS)).singly()) for one in found]
+    step, bursts = np.repeat(np.arange(len(stays)), [len(one.count) for one in moments]), Stays.joined(*moments)
     if source_is_tier:
-        is_burst = _stands_out(middle_s, count, is_burst)
+        is_burst = _stands_out(bursts.entered_ms / 1000, bursts.count)
+        calm, to = bursts.take(np.flatnonzero(~is_burst)), step[~is_burst]
         # Moments are spread over their minute, in which they are at random times.
-        is_moment, minute_s = half_s <= AT_ONCE_S, (np.floor(middle_s / MINUTE_S) + 0.5) * MINUTE_S
-        middle_s, half_s = np.where(is_moment, minute_s, middle_s), np.where(is_moment, MINUTE_S / 2, half_s)
-    which = np.flatnonzero(is_burst)
-    burst_step, burst_size = _group_bursts(len(stays), step[which], count[which], entered_ms[which], released_ms[which])
-    spread = ~is_burst
-    seconds, per_s = _streams(len(stays), places, step[spread], count[spread], middle_s[spread], half_s[spread])
+        middle_ms = (np.floor(calm.entered_ms / MINUTE_MS) + 0.5) * MINUTE_MS
+        calm = replace(calm, entered_ms=middle_ms, half_ms=np.full(len(to), MINUTE_MS / 2))
+        wide = [Stays.joined(one, calm.take(np.flatnonzero(to == number))) for number, one in enumerate(wide)]
+        bursts, step = bursts.take(np.flatnonzero(is_burst)), step[is_burst]
+    burst_step, burst_size = _group_bursts(len(stays), step, bursts.count, bursts.entered_ms, bursts.released_ms)
+    seconds, per_s = _streams(places, wide)
     return HopRates(seconds=seconds, per_s=per_s, burst_step=burst_step, burst_size=burst_size)
 
 
-def _stands_out(at_s: Floats, count: Floats, is_moment: Flags) -> Flags:
+def _stands_out(at_s: Floats, count: Floats) -> Flags:
     """Return whether the second of each moment has much of its minute's timers."""
-    found = is_moment.copy()
-    seconds, index = np.unique(np.floor(at_s[is_moment]).astype(np.int64), return_inverse=True)
-    in_second = np.bincount(index, count[is_moment], len(seconds))
+    seconds, index = np.unique(np.floor(at_s).astype(np.int64), return_inverse=True)
+    in_second = np.bincount(index, count, len(seconds))
     _, minute = np.unique(seconds // MINUTE_S, return_inverse=True)
     in_minute = np.bincount(minute, in_second)[minute] if len(seconds) else in_second
-    found[is_moment] = ((in_second >= BURST_SIZE) & (in_second >= BURST_SHARE * in_minute))[index]
+    found: Flags = ((in_second >= BURST_SIZE) & (in_second >= BURST_SHARE * in_minute))[index]
     return found
 
 
@@ -188,21 +186,25 @@ def _group_bursts(
     return keys % steps, np.bincount(index, count).astype(np.float64)
 
 
-def _streams(
-    steps: int, places: int, step: Integers, count: Floats, middle_s: Floats, half_s: Floats
-) -> tuple[Floats, Floats]:
-    """Return the durations of rates for overlapping pieces that leave evenly over a time; similar rates are merged."""
-    if not len(step):
-        return np.zeros(0), np.zeros((steps, 0))
-    start_s, end_s = middle_s - half_s, middle_s + half_s
-    base_s = float(start_s.min())
-    place_s = (float(end_s.max()) - base_s) / places
-    first = np.rint((start_s - base_s) / place_s).astype(np.int64)
-    last = np.maximum(np.rint((end_s - base_s) / place_s).astype(np.int64), first + 1)
-    rate = count / ((last - first) * place_s)
-    row, size = step * (places + 2), steps * (places + 2)
-    changes = np.bincount(row + first, rate, size) - np.bincount(row + last, rate, size)
-    per_s = np.maximum(changes.reshape(steps, -1).cumsum(axis=1), 0.0)
+def _streams(places: int, stays: Sequence[Stays]) -> tuple[Floats, Floats]:
+    """Return the durations of rates for overlapping pieces that leave evenly over a time, an item per destination;
+    similar rates are merged.
+    """
+    some = [one for one in stays if len(one.count)]
+    if not some:
+        return np.zeros(0), np.zeros((len(stays), 0))
+    base_s = min(float((one.entered_ms / 1000 - one.half_ms / 1000).min()) for one in some)
+    end_s = max(float(((one.entered_ms + one.gone_ms) / 1000 + one.half_ms / 1000).max()) for one in some)
+    place_s = (end_s - base_s) / places
+    changes = np.zeros((len(stays), places + 2))
+    for number, one in enumerate(stays):
+        for part in one.singly():
+            middle_s, half_s = part.entered_ms / 1000, part.half_ms / 1000
+            first = np.rint((middle_s - half_s - base_s) / place_s).astype(np.int64)
+            last = np.maximum(np.rint((middle_s + half_s - base_s) / place_s).astype(np.int64), first + 1)
+            rate = part.count / ((last - first) * place_s)
+            changes[number] += np.bincount(first, rate, places + 2) - np.bincount(last, rate, places + 2)
+    per_s = np.maximum(changes.cumsum(axis=1), 0.0)
     in_all = np.maximum(per_s.sum(axis=0), LEAST_PER_S)
     bins = np.floor(np.log2(in_all / LEAST_PER_S) * BINS_PER_DOUBLING).astype(np.int64)
     lasting = np.bincount(bins)
@@ -561,12 +563,12 @@ def _relay(plan: Plan, table: tuple[Step, ...], all_stays: tuple[Stays, ...], in
     at_ms = np.zeros(0)  # evenly, from a bin before the first stay to a bin after the last
     if some := [stays for stays in (*all_stays, intake) if len(stays.count)]:
         first_ms = min(float((stays.entered_ms - stays.half_ms).min()) for stays in some)
-        last_ms = max(float((stays.released_ms + stays.half_ms).max()) for stays in some)
+        last_ms = max(float((stays.released_ms + stays.gone_ms + stays.half_ms).max()) for stays in some)
         bin_ms = max(RELAY_BIN_MS, (last_ms - first_ms) / bins)
         at_ms = np.arange(first_ms - bin_ms, last_ms + 2 * bin_ms, bin_ms)
-    entered = tuple(_passed(stays, stays.entered_ms, at_ms) for stays in all_stays)
-    left = tuple(_passed(stays, stays.released_ms, at_ms) for stays in all_stays)
-    through = _passed(intake, intake.released_ms, at_ms)
+    entered = tuple(_passed(stays, "entered_ms", at_ms) for stays in all_stays)
+    left = tuple(_passed(stays, "released_ms", at_ms) for stays in all_stays)
+    through = _passed(intake, "released_ms", at_ms)
     hops = sum((out for step, out in zip(table, left, strict=True) if step.kind == "tier"), through)
     rate = 0.0  # of the busiest minute
     if len(at_ms):
@@ -586,15 +588,12 @@ def _relay(plan: Plan, table: tuple[Step, ...], all_stays: tuple[Stays, ...], in
     )
 
 
-def _passed(stays: Stays, middle_ms: Floats, at_ms: Floats) -> Floats:
+def _passed(stays: Stays, which: Literal["entered_ms", "released_ms"], at_ms: Floats) -> Floats:
     """Return the cumulative timers whose stay has begun or ended, by the middle of the beginning or the end."""
-    if not len(stays.count):
-        return np.zeros(len(at_ms))
-    return risen_evenly(
-        float(at_ms[0]),
-        float(at_ms[1] - at_ms[0]),
-        len(at_ms),
-        middle_ms - stays.half_ms,
-        middle_ms + stays.half_ms,
-        stays.count,
-    )
+    found = np.zeros(len(at_ms))
+    for part in stays.singly():
+        middle_ms, step_ms = getattr(part, which), float(at_ms[1] - at_ms[0])
+        found += risen_evenly(
+            float(at_ms[0]), step_ms, len(at_ms), middle_ms - part.half_ms, middle_ms + part.half_ms, part.count
+        )
+    return found
