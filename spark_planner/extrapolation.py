@@ -349,8 +349,8 @@ class Continued:
         return self.upper_of(NATIVE)
 
 
-def continued_from(alone: Cells, *, as_is: bool = False) -> Continued:
-    """Continue a history, if it is too short."""
+def continued_from(alone: Cells, *, as_is: bool = False, cell_limit: int = CELL_LIMIT) -> Continued:
+    """Continue a history, if it is too short, with at most ``cell_limit`` cells."""
     found = warm_up(alone)
     if found is None:
         return Continued(cells=alone, warm_up=None)
@@ -364,5 +364,5 @@ def continued_from(alone: Cells, *, as_is: bool = False) -> Continued:
     continued = continuation(days, found.warm_up_ms, rng, most)
     if len(continued.sources) > most:
         return Continued(cells=alone, warm_up=found, unfit="days" if len(continued.sources) > MAX_DAYS else "timers")
-    cells = extended_cells(alone, continued.stretches, CELL_LIMIT)
+    cells = extended_cells(alone, continued.stretches, cell_limit)
     return Continued(cells=cells, warm_up=found, continuation=continued)

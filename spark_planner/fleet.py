@@ -1,15 +1,24 @@
 """Fleet: all topics of a history. Native gaps are counted for each; topics beyond a limit get their own plan.
 
-The history is read in a pass, its sends are sorted in another, and a third pass counts the gaps of every topic under
-native delays on a single partition. A topic within its limits stays on native delays, since no other plan is cheaper.
-Only the other topics are planned for: side by side, so that a pass counts the candidates of all of them.
+The history is read in a pass, its sends are sorted in another, and further passes over these count the gaps of every
+topic under native delays on a single partition, and estimate all other figures. A topic within its limits stays on
+native delays, since no other plan is cheaper. Only the other topics are planned for: a few side by side, so that a pass
+counts the candidates of all of them.
+
+Whatever grows with the number of sends stays on the workers: a topic brings its coarsest cells, its peak and a row of
+figures to the driver. Only topics that are planned for bring finer cells.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import pickle
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql.pandas.types import to_arrow_schema
 
 from timewheel.core.broker_profile import BrokerProfile
 from timewheel.core.errors import PlanError
@@ -18,18 +27,25 @@ from timewheel.core.plan import Native, Plan
 from .choice.constraints import GAP_FRACTION, Constraints, max_countable
 from .exact.ranges import Grid, Peak
 from .exact.replay import Asked, count
-from .extrapolation import warm_up
+from .exact.sends import batch_of, few_at_once, rows_of, sends_of
+from .extrapolation import WarmUp, warm_up
+from .history.columns import TOPIC, schema_of
 from .job import History, Passes, Planned, planning, traffic_of
 from .pricing.evaluate import Evaluation, price
 from .pricing.flow import QUICK
 from .pricing.simulation import NATIVE, simulation_of
-from .session import Progress, ProgressCallback, no_report, told
+from .session import ProgressCallback, no_report, told
+from .summary.cells import Cells
 
-FLEET_TOPICS = 5_000  # most topics of a history
-FLEET_CELLS = 2_000_000  # most cells of all topics together: 180 MB on the driver
+FLEET_TOPICS = 5_000
+"""Most topics of a history. A topic takes 10 KB of the driver's memory, and has a piece in each 2 million rows: of more
+topics these would be mostly overhead.
+"""
 MAX_PLANNED = 20  # topics that get their own plan; each takes some seconds
+SIDE_BY_SIDE = 4  # topics whose plans are counted in one pass: a plan that is counted finely takes 3 MB of the driver
 MOMENTS = 1_024  # moments at which gaps are counted. Between them there may be more gaps, with a known upper bound.
-ROUGH_CELLS = 1_000  # cells for all figures of a topic except gaps: some milliseconds each
+ROUGH_CELLS = 1_000  # cells for all figures of a topic except gaps: some milliseconds each, on the workers
+CLOSE_CELLS = 20_000  # most cells of a topic that is planned for: 250 MB while its candidates are priced
 SURGE = 2.0  # greatest assumed ratio of a continuing topic's peak to its mean, as far as a short history shows
 
 
@@ -49,7 +65,8 @@ class NativeGaps:
     topic: str
     timers: int
     peak: Peak  # peak of its gaps, counted
-    evaluation: Evaluation  # all other figures, estimated roughly, at the planned volume
+    # all other figures, estimated roughly, at the planned volume; without its curve of gaps
+    evaluation: Evaluation
     native_fit: NativeFit  # the verdict on native delays
 
     @property
@@ -115,7 +132,7 @@ def plan_all(
     """Find the topics of a history that native delays do not suit, and plan for them.
 
     Args:
-        history: Result of `survey`, with ``topic_limit=FLEET_TOPICS`` and ``cell_limit=FLEET_CELLS``.
+        history: Result of `survey`, with ``topic_limit=FLEET_TOPICS``.
         base_of: Returns names, subscriptions and guard for each topic; see `candidates.candidate_plans`.
         profile: The broker of all topics.
         constraints: Limits and prices for each topic; None: the defaults.
@@ -134,22 +151,20 @@ def plan_all(
         (found,) = count(cached, [Asked(plan=NATIVE, grid=grid, by_topic=True)])
     peaks = found.gaps.topics
     allowed = max_countable(limits.allowed_gaps(profile.gap_limit_ranges), growth)
-    on_progress(Progress(stage="looking at the topics", fraction=None, seconds_left=None))
+    with told(spark, "looking at the topics", on_progress, one_job=False):
+        rough = evaluated(history, profile, growth)
     topics = []
-    for topic, cells in history.statistic.cells.items():
-        simulation = simulation_of(NATIVE, cells.bounded(ROUGH_CELLS), growth, resolution=QUICK)
-        evaluation, filling = price(simulation, profile, 1), None if as_is else warm_up(cells)
+    for topic, (evaluation, filling) in rough.items():
         fit = NativeFit.FINE
         if peaks[topic].gap_count_limit > allowed:
             fit = NativeFit.OVER
         elif set(limits.broken_by(evaluation)) - {GAP_FRACTION}:
             fit = NativeFit.OTHER
         # There are never more ranges than waiting timers: each range is behind a waiting timer.
-        elif filling is not None and filling.has_rate and SURGE * filling.pending * growth > allowed:
+        elif not as_is and filling is not None and filling.has_rate and SURGE * filling.pending * growth > allowed:
             fit = NativeFit.SHORT
-        topics.append(
-            NativeGaps(topic=topic, timers=cells.timers, peak=peaks[topic], evaluation=evaluation, native_fit=fit)
-        )
+        timers = history.cells(topic).timers
+        topics.append(NativeGaps(topic=topic, timers=timers, peak=peaks[topic], evaluation=evaluation, native_fit=fit))
     topics.sort(key=lambda one: (one.native_fit == NativeFit.FINE, -one.gap_fraction, one.topic))
     unfit = {}  # a history's topics may be any text
     for one in topics:
@@ -160,14 +175,18 @@ def plan_all(
     matter = [one.topic for one in topics if one.native_fit != NativeFit.FINE and one.topic not in unfit]
     planned: dict[str, Planned] = {}
     if matter[:most]:
-        traffics = [traffic_of(history, topic, as_is=as_is) for topic in matter[:most]]
-        with Passes(traffics, profile, on_progress) as passes:
-            planned = passes.made(
-                {
-                    topic: planning(replays, passes, base_of(topic), limits, growth=growth)
-                    for topic, replays in passes.topics.items()
-                }
-            )
+        with told(spark, "looking closer at some topics", on_progress, one_job=False):
+            own = history.of(matter[:most], CLOSE_CELLS)
+        traffics = [traffic_of(own, topic, as_is=as_is, cell_limit=CLOSE_CELLS) for topic in matter[:most]]
+        for first in range(0, len(traffics), SIDE_BY_SIDE):
+            with Passes(traffics[first : first + SIDE_BY_SIDE], profile, on_progress) as passes:
+                planned |= passes.made(
+                    {
+                        topic: planning(replays, passes, base_of(topic), limits, growth=growth)
+                        for topic, replays in passes.topics.items()
+                    }
+                )
+        own.cached.forget()
     return Fleet(
         history=history,
         profile=profile,
@@ -178,3 +197,36 @@ def plan_all(
         waiting=tuple(matter[most:]),
         unfit=unfit,
     )
+
+
+FACTS = "facts"
+_SCHEMA = schema_of("topic:text facts:bytes")
+_ARROW = to_arrow_schema(_SCHEMA)
+
+
+def evaluated(history: History, profile: BrokerProfile, growth: float) -> dict[str, tuple[Evaluation, WarmUp | None]]:
+    """Evaluate native delays for each topic, and its warm-up, from `ROUGH_CELLS` cells, on the workers."""
+    none = np.zeros(0)
+    size_bytes = {topic: int(cells.size_bytes.sum()) for topic, cells in history.statistic.cells.items()}
+
+    def cells_of(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for row in (row for batch in batches for row in rows_of(batch)):
+            sends = sends_of(row)
+            cells = Cells.of_timers(sends.publish_ms, sends.due_ms).bounded(ROUGH_CELLS)
+            yield batch_of([{TOPIC: row[TOPIC], FACTS: pickle.dumps(cells)}], _ARROW)
+
+    def facts_of(table: pa.Table) -> pa.Table:
+        topic = table[TOPIC][0].as_py()
+        merged = Cells.merged(pickle.loads(part) for part in table[FACTS].to_pylist())  # noqa: S301 - of our tasks
+        cells = merged.bounded(ROUGH_CELLS).with_sizes(size_bytes[topic])
+        evaluation = price(simulation_of(NATIVE, cells, growth, resolution=QUICK), profile, 1)
+        facts = replace(evaluation, gaps_at_ms=none, gaps=none), warm_up(cells)
+        return pa.Table.from_batches([batch_of([{TOPIC: topic, FACTS: pickle.dumps(facts)}], _ARROW)])
+
+    cached = history.cached
+    with few_at_once(cached.frame.sparkSession):
+        found = cached.frame.mapInArrow(cells_of, _SCHEMA).groupBy(TOPIC).applyInArrow(facts_of, _SCHEMA).toArrow()
+    return {
+        topic: pickle.loads(facts)  # noqa: S301 - of our tasks
+        for topic, facts in zip(found[TOPIC].to_pylist(), found[FACTS].to_pylist(), strict=True)
+    }

@@ -31,7 +31,7 @@ from .choice.reasons import describe
 from .errors import EmptyHistory, NoSuchTopic, NoValidRows
 from .exact.ranges import Grid
 from .exact.replay import Asked, Replay, count, count_exactly, grid_for
-from .exact.sends import CachedSends, daily_gaps, extended, in_order, read
+from .exact.sends import CachedSends, cells_of, daily_gaps, extended, in_order, read
 from .exact.unload import Redelivery
 from .extrapolation import Continued, continued_from
 from .history.columns import TOPIC
@@ -74,6 +74,18 @@ class History:
     def cells(self, topic: str) -> Cells:
         return self.statistic.cells[topic]
 
+    def of(self, topics: Sequence[str], cell_limit: int) -> History:
+        """Return the history with finer cells of some topics, at most ``cell_limit`` each, and the sends of these
+        alone, which the caller has to forget; runs a job over `cached`.
+        """
+        own = self.cached.of(*topics)
+        own = replace(own, stored=own.frame.persist())
+        sizes = {topic: int(self.cells(topic).size_bytes.sum()) for topic in topics}
+        finer = {topic: cells.with_sizes(sizes[topic]) for topic, cells in cells_of(own, cell_limit).items()}
+        found = replace(self, statistic=replace(self.statistic, cells={**self.statistic.cells, **finer}))
+        vars(found)["cached"] = own
+        return found
+
     def survey(self, on_progress: ProgressCallback = no_report) -> Survey:
         """Build the summary of the history that needs no rows; runs a job over `cached`."""
         spark = self.rows.sparkSession
@@ -100,8 +112,9 @@ def survey(
         mapping: The history's columns; None: the usual names.
         topic: Leave all other topics out; None: take all.
         source: The history's name for errors and reports.
-        cell_limit: The most cells of all topics together, at least `statistic.COARSEST_CELLS` for each possible topic.
-        topic_limit: The most topics.
+        cell_limit: The most cells of all topics together, at least `cells.COARSEST_CELLS` for each possible topic.
+        topic_limit: The most topics. If more than `sends.FEW_TOPICS` are possible, the cells are the coarsest, and
+            `History.of` makes finer ones.
         on_progress: Receives the progress.
 
     Raises:
@@ -137,15 +150,16 @@ class Traffic(Continued):
     topic: str
 
 
-def traffic_of(history: History, topic: str, *, as_is: bool = False) -> Traffic:
+def traffic_of(history: History, topic: str, *, as_is: bool = False, cell_limit: int = CELL_LIMIT) -> Traffic:
     """Return the traffic that a plan for a topic is made for; runs no job.
 
     Args:
         history: Result of `survey`.
         topic: Topic of the history.
         as_is: Take the history as complete, regardless of its length.
+        cell_limit: The most cells of a continued history.
     """
-    found = continued_from(history.cells(topic), as_is=as_is)
+    found = continued_from(history.cells(topic), as_is=as_is, cell_limit=cell_limit)
     own = {field.name: getattr(found, field.name) for field in fields(found)}
     return Traffic(history=history, topic=topic, **own)
 

@@ -49,8 +49,8 @@ from ..history.columns import (
 )
 from ..history.keys import LEAST_SHARE, KeyShares
 from ..history.read import SPARK_ERRORS, unreadable
-from ..summary.cells import CELL_LIMIT, Cells, Integers
-from ..summary.statistic import TOPIC_LIMIT, Gathered, Statistic, gathered_from
+from ..summary.cells import CELL_LIMIT, LEVELS, Cells, Integers
+from ..summary.statistic import PARTS_ARROW, PARTS_SCHEMA, TOPIC_LIMIT, Gathered, Statistic, gathered_from
 from ..summary.survey import FINEST_STEP_MS, DailyGaps
 
 WIDTHS = (1, 2, 4, 8)  # bytes of a number; the first packed byte is the width
@@ -234,12 +234,12 @@ def _reading(none: Gathered | None) -> Any:
                 due_ms=table[DUE_MS].to_numpy().astype(np.int64, copy=False),
                 key_hash=key_hashes(table[KEY]),
             )
-            cells, pieces = {}, []
+            size_bytes = table[SIZE_BYTES].to_numpy() if found is not None else None
+            level, cells, pieces = 0 if found is None else found.level, {}, []
             for topic, rows in zip(topics, rows_of_each, strict=True):
                 own, heavy = sends.at(rows), None
-                if found is not None:
-                    size_bytes = table[SIZE_BYTES].to_numpy()[rows]
-                    cells[topic] = Cells.of_timers(own.publish_ms, own.due_ms, size_bytes, level=found.level)
+                if size_bytes is not None:
+                    cells[topic] = Cells.of_timers(own.publish_ms, own.due_ms, size_bytes[rows], level=level)
                 ordered = own.in_order()
                 if sends.key_hash is not None:
                     keys = table[KEY]
@@ -442,7 +442,9 @@ def read(
         HistoryUnreadable: A file is damaged or was removed.
         PlannerError: See `Gathered.checked`.
     """
-    none = Gathered(cell_limit=cell_limit, topic_limit=topic_limit)
+    # A task makes few cells of many topics. `cells_of` makes finer cells of stored sends.
+    finest = 0 if topic_limit <= FEW_TOPICS else len(LEVELS) - 1
+    none = Gathered(cell_limit=cell_limit, topic_limit=topic_limit, finest=finest)
     # Of a row in quarantine only the reason and the text are used, and its topic may be of any length.
     topic = F.when(F.col(REASON).isNull(), F.col(TOPIC)).alias(TOPIC)
     stored = _stored(history.select(PUBLISH_MS, DUE_MS, SIZE_BYTES, KEY, topic, REASON, REMARK, RAW), none)
@@ -504,6 +506,24 @@ def in_order(
         cached = CachedSends(frame=sorted_frame, pieces=noted(sorted_frame), was_sorted=True, stored=sorted_frame)
     stored.unpersist()
     return cached
+
+
+def cells_of(cached: CachedSends, cell_limit: int) -> dict[str, Cells]:
+    """Return the cells of stored sends, at most ``cell_limit`` of each topic, without sizes."""
+    topics = len({piece.topic for piece in cached.pieces})
+    none = Gathered(cell_limit=cell_limit * topics, topic_limit=topics)
+
+    def kernel(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        context = TaskContext.get()
+        task, found = (0 if context is None else context.partitionId()), replace(none, cells={})
+        for row in (row for batch in batches for row in rows_of(batch)):
+            sends = sends_of(row)
+            found.add_cells({row[TOPIC]: Cells.of_timers(sends.publish_ms, sends.due_ms, level=found.level)})
+        yield batch_of([{TASK: task, PART: found.packed()}], PARTS_ARROW)
+
+    with few_at_once(cached.frame.sparkSession):
+        found = gathered_from(cached.frame.mapInArrow(kernel, PARTS_SCHEMA), none).cells
+    return {topic: cells.bounded(cell_limit) for topic, cells in found.items()}
 
 
 @contextmanager

@@ -12,8 +12,9 @@ the result does not depend on the order.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -45,7 +46,10 @@ LEVELS = (
     *(Level(slot_ms=slot_ms, bits=FINEST_BITS) for slot_ms in _SLOTS_MS if slot_ms <= BITS_FROM_SLOT_MS),
     *(Level(slot_ms=BITS_FROM_SLOT_MS, bits=bits) for bits in range(FINEST_BITS - 1, COARSEST_BITS - 1, -1)),
     *(Level(slot_ms=slot_ms, bits=COARSEST_BITS) for slot_ms in _SLOTS_MS if slot_ms > BITS_FROM_SLOT_MS),
+    # Of many topics only the number of timers, and roughly their delays.
+    *(Level(slot_ms=_SLOTS_MS[-1], bits=bits) for bits in range(COARSEST_BITS - 1, -1, -1)),
 )
+COARSEST_CELLS = 54  # most cells of a topic at the coarsest level: one for each doubling of a delay below 2 ** 53 ms
 
 
 def bucket_of(delay_ms: Integers, bits: int) -> Integers:
@@ -114,10 +118,7 @@ class Cells:
         return self if level == self.level else _grouped(level, *self.facts())
 
     def bounded(self, limit: int) -> Cells:
-        """Return the same timers in at most ``limit`` cells, at the finest level that allows it.
-
-        The coarsest level still has a cell per bucket: 8 for each doubling of the delay, under 300 for ten years.
-        """
+        """Return the same timers in at most ``limit`` cells (from `COARSEST_CELLS` on), at the finest level for it."""
         return bounded_together({"": self}, limit)[""]
 
     def where(self, is_wanted: NDArray[np.bool_]) -> Cells:
@@ -149,6 +150,19 @@ class Cells:
     def timers(self) -> int:
         return int(self.count.sum())
 
+    def with_sizes(self, size_bytes: int) -> Cells:
+        """Return the cells with so many payload bytes in all, spread evenly over the timers."""
+        until = np.cumsum(self.count)
+        each, rest = divmod(size_bytes, self.timers)
+        return replace(self, size_bytes=np.diff(until * each + until * rest // self.timers, prepend=0))
+
+    def number_at(self, level: int) -> int:
+        """Return the number of cells at a coarser level (or at this level)."""
+        if level == self.level:
+            return len(self)
+        keys = np.sort(_keys(level, self.publish_min_ms, self.delay_min_ms))
+        return int(np.count_nonzero(np.diff(keys))) + 1 if len(keys) else 0
+
 
 def bounded_together(cells: Mapping[str, Cells], limit: int) -> dict[str, Cells]:
     """Return the same cells by topic, all at the finest common level with at most ``limit`` cells in all."""
@@ -156,11 +170,13 @@ def bounded_together(cells: Mapping[str, Cells], limit: int) -> dict[str, Cells]
     # never coarser than the whole will be, and the merged result does not depend on the division of a history into
     # parts: this is why all topics share a level, although a quiet topic could have a finer level.
     level = max((part.level for part in cells.values()), default=0)
-    found = {topic: part.coarsened(level) for topic, part in cells.items()}
-    while sum(map(len, found.values())) > limit and level + 1 < len(LEVELS):
-        level += 1
-        found = {topic: part.coarsened(level) for topic, part in found.items()}
-    return found
+
+    def fits(level: int) -> bool:
+        return sum(part.number_at(level) for part in cells.values()) <= limit
+
+    if not fits(level):
+        level = bisect_left(range(len(LEVELS) - 1), x=True, lo=min(level + 1, len(LEVELS) - 1), key=fits)
+    return {topic: part.coarsened(level) for topic, part in cells.items()}
 
 
 _REDUCED_BY = {
@@ -176,13 +192,17 @@ _REDUCED_BY = {
 """By stored array of `Cells`, in their order: the function that merges two cells into one."""
 
 
+def _keys(level: int, publish_min_ms: Integers, delay_min_ms: Integers) -> Integers:
+    """Return the slot and the bucket of each cell as a single number, which sorts several times faster than two."""
+    # All timers of a cell have the cell's slot and bucket, at this level and at all coarser levels: use the least. A
+    # bucket of a delay below 2 ** 53 has 11 bits.
+    slot = publish_min_ms // LEVELS[level].slot_ms
+    return (slot << BUCKET_BITS) + bucket_of(delay_min_ms, LEVELS[level].bits)
+
+
 def _grouped(level: int, *facts: Integers) -> Cells:
     values = dict(zip(_REDUCED_BY, facts, strict=True))
-    # All timers of a cell have the cell's slot and bucket, at this level and at all coarser levels: use the least.
-    slot = values["publish_min_ms"] // LEVELS[level].slot_ms
-    bucket = bucket_of(values["delay_min_ms"], LEVELS[level].bits)
-    # A single number for both sorts several times faster than two; a bucket of a delay below 2 ** 53 has 11 bits.
-    cell = (slot << BUCKET_BITS) + bucket
+    cell = _keys(level, values["publish_min_ms"], values["delay_min_ms"])
     order = np.argsort(cell)
     cell = cell[order]
     is_first = np.ones(len(order), np.bool_)

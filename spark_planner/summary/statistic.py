@@ -40,7 +40,7 @@ from ..errors import (
 from ..history import columns
 from ..history.columns import rows_by_topic
 from ..history.read import COPY, REMARKS, refuse_wrong_unit
-from .cells import LEVELS, Cells, Integers, bounded_together
+from .cells import COARSEST_CELLS, LEVELS, Cells, Integers, bounded_together
 
 FORMAT = 2
 LEAST_USED = 0.95
@@ -56,7 +56,8 @@ class Statistic:
     """The summary of a history.
 
     Args:
-        cells: By topic (the empty name if the history has no topics); all at the same level, each topic with timers.
+        cells: By topic (the empty name if the history has no topics), each topic with timers; all at the same level,
+            except those of `job.History.of`.
         quarantined: Rows that could not be used, by reason (`read.REASONS`), the most frequent first.
         remarked: Rows that are used in spite of a defect, by remark (`read.REMARKS`).
         samples: A few such rows by reason or remark, as JSON text.
@@ -115,8 +116,8 @@ class Statistic:
 
     @property
     def slot_ms(self) -> int:
-        """Length of the cells' slots of publish times: the resolution that the limit of cells allowed."""
-        return max(cells.slot_ms for cells in self.cells.values())
+        """Length of the finest cells' slots of publish times: the resolution that the limit of cells allowed."""
+        return min(cells.slot_ms for cells in self.cells.values())
 
     def __len__(self) -> int:
         """Return the number of cells."""
@@ -331,12 +332,11 @@ class Gathered:
 
 
 TOPIC_LIMIT = 64  # most topics of a history by default: a column of ids given by mistake is detected early
-COARSEST_CELLS = 300  # most cells of a topic at the coarsest level
 GATHERING_TASKS = 32
 """Tasks between the first tasks and the last: the last merges at most so many limits of cells, one after the other."""
 PARTS_SCHEMA = columns.schema_of("task:long part:bytes")
 """The `Gathered.packed` result of a task."""
-_PARTS = to_arrow_schema(PARTS_SCHEMA)
+PARTS_ARROW = to_arrow_schema(PARTS_SCHEMA)
 
 
 def gathered_from(parts: DataFrame, none: Gathered) -> Gathered:
@@ -348,7 +348,7 @@ def gathered_from(parts: DataFrame, none: Gathered) -> Gathered:
             found.add(Gathered.unpacked(part))
         context = TaskContext.get()
         task = 0 if context is None else context.partitionId()
-        yield pa.RecordBatch.from_pylist([{columns.TASK: task, "part": found.packed()}], _PARTS)
+        yield pa.RecordBatch.from_pylist([{columns.TASK: task, "part": found.packed()}], PARTS_ARROW)
 
     # By number and not by hash: with few parts each task gets its share. More tasks than the session's shuffle
     # partitions would be started in vain.

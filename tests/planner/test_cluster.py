@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -10,11 +11,15 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from examples.history.make_renewals import PATH, ROWS
 from tests.support.distribution import build_wheel, copy_of_checkout
 from tests.support.processes import ran
+from timewheel.core.durations import DAY_MS
 from timewheel.testing import eventually
 from timewheel.testing.ports import LOOPBACK, free_ports
 
@@ -65,14 +70,19 @@ def cluster(folder: Path, workers: int) -> Iterator[str]:
         yield master
 
 
+def submitted(folder: Path, master: str, *arguments: object) -> subprocess.CompletedProcess[str]:
+    """Run a program with ``spark-submit`` to its end."""
+    settings = [text for name, value in SETTINGS.items() for text in ("--conf", f"{name}={value}")]
+    submit = Path(sys.executable).with_name("spark-submit")
+    done = ran([submit, "--master", master, *settings, *arguments], cwd=folder, env=ENVIRONMENT, timeout=1_000)
+    assert done.returncode == 0, done.stderr[-3_000:]
+    return done
+
+
 def planned(folder: Path, master: str, *options: object) -> tuple[bytes, bytes]:
     """Run the example; returns the plan file and the page."""
     folder.mkdir()
-    settings = [text for name, value in SETTINGS.items() for text in ("--conf", f"{name}={value}")]
-    submit = Path(sys.executable).with_name("spark-submit")
-    command = [submit, "--master", master, *settings, *options, PROGRAM, PATH, "plan.toml", "why.html"]
-    done = ran(command, cwd=folder, env=ENVIRONMENT, timeout=500)
-    assert done.returncode == 0, done.stderr[-3_000:]
+    submitted(folder, master, *options, PROGRAM, PATH, "plan.toml", "why.html")
     return (folder / "plan.toml").read_bytes(), (folder / "why.html").read_bytes()
 
 
@@ -91,3 +101,71 @@ def test_a_cluster_writes_the_plan_and_the_page_of_one_process(tmp_path: Path, e
         {"timers": ROWS, "plan": "the same bytes", "page": "the same bytes"},
         on_broker=False,
     )
+
+
+TIMERS, TOPICS = 2_000_000, 4_000
+FLEET_PROGRAM = r"""
+import json
+import os
+import re
+import sys
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+from timewheel.core.broker_profile import BrokerProfile
+from timewheel.core.plan import Plan
+from timewheel.spark_planner.fleet import FLEET_TOPICS, plan_all
+from timewheel.spark_planner.history.read import read_history
+from timewheel.spark_planner.job import survey
+
+
+def base_of(topic):
+    return Plan(due_topic=f"persistent://acme/fleet/{topic}", subscriptions=("billing",))
+
+
+def most_mb(process):
+    return int(re.search(r"VmHWM:\s*(\d+)", Path(f"/proc/{process}/status").read_text())[1]) * 1_024 / 1e6
+
+
+spark = SparkSession.builder.getOrCreate()
+history = survey(read_history(spark, sys.argv[1]), topic_limit=FLEET_TOPICS)
+profile = BrokerProfile.from_mapping({"base": "4.0", "name": "small", "gap_limit_ranges": 600})
+fleet = plan_all(history, base_of, profile, most=3, as_is=True)
+figures = {
+    "timers": history.statistic.timers,
+    "topics": len(fleet.topics),
+    "planned": sum(planned.keeps_limits for planned in fleet.planned.values()),
+    "Python MB": round(most_mb(os.getpid())),
+    "Java MB": round(most_mb(os.getppid())),
+}
+print("FOUND", json.dumps(figures))
+spark.stop()
+"""
+
+
+@pytest.mark.proof
+@pytest.mark.timeout(1_200)
+def test_four_thousand_topics_are_planned_with_a_driver_under_a_gigabyte(tmp_path: Path, evidence: Evidence) -> None:
+    rng = np.random.default_rng(6)
+    share = 1 / np.sqrt(np.arange(1, TOPICS + 1))
+    sent_ms = 1_767_571_200_000 + np.sort(rng.integers(0, 60 * DAY_MS, TIMERS))
+    topic = pa.array(rng.choice(TOPICS, TIMERS, p=share / share.sum()).astype(np.int32))
+    names = pa.array([f"topic-{number:05}" for number in range(TOPICS)])
+    columns = {
+        "publish_ms": sent_ms,
+        "due_ms": sent_ms + rng.integers(0, 30 * DAY_MS, TIMERS),
+        "topic": pa.DictionaryArray.from_arrays(topic, names),
+    }
+    pq.write_table(pa.table(columns), tmp_path / "fleet.parquet")
+    (tmp_path / "program.py").write_text(FLEET_PROGRAM)
+    # Java that runs out of memory would otherwise go on without an answer.
+    options = "--driver-java-options", "-XX:+ExitOnOutOfMemoryError"
+    program = tmp_path / "program.py", tmp_path / "fleet.parquet"
+    done = submitted(tmp_path, "local-cluster[2,1,2048]", *options, *program)
+    assert "\tat " not in done.stderr, "no stack of Java"
+    (line,) = (line for line in done.stdout.splitlines() if line.startswith("FOUND "))
+    figures = json.loads(line.removeprefix("FOUND "))
+    assert (figures["timers"], figures["topics"], figures["planned"]) == (TIMERS, TOPICS, 3)
+    assert figures["Python MB"] + figures["Java MB"] < 1_000
+    evidence("a fleet on two workers, with a driver of 512 MB heap", figures, on_broker=False)

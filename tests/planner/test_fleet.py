@@ -27,7 +27,7 @@ from timewheel.core.broker_profile import BrokerProfile
 from timewheel.core.durations import DAY_MS, HOUR_MS, MINUTE_MS
 from timewheel.core.plan import Native, Plan
 from timewheel.spark_planner.choice.constraints import Constraints, max_countable
-from timewheel.spark_planner.fleet import FLEET_CELLS, FLEET_TOPICS, Fleet, NativeFit, plan_all
+from timewheel.spark_planner.fleet import FLEET_TOPICS, Fleet, NativeFit, plan_all
 from timewheel.spark_planner.job import History, survey
 from timewheel.spark_planner.results.facts import fleet_facts, fleet_verdict
 from timewheel.spark_planner.session import Progress
@@ -86,7 +86,7 @@ def world(spark: SparkSession) -> World:
         }
     )
     mixed = rows.take(np.random.default_rng(1).permutation(len(rows)))
-    history = survey(spark.createDataFrame(mixed), cell_limit=FLEET_CELLS, topic_limit=FLEET_TOPICS)
+    history = survey(spark.createDataFrame(mixed), topic_limit=FLEET_TOPICS)
     heard: list[Progress] = []
     fleet = plan_all(history, base_of, PROFILE, LIMITS, most=1, on_progress=heard.append)
     return World(sends, history, heard, fleet)

@@ -131,9 +131,9 @@ class HistoryOptions:
     ) -> History:
         """Read a history, by all its topics or by the topic of the options."""
         from timewheel.spark_planner import survey
-        from timewheel.spark_planner.fleet import FLEET_CELLS, FLEET_TOPICS
+        from timewheel.spark_planner.fleet import FLEET_TOPICS
 
-        limits: dict[str, Any] = {"cell_limit": FLEET_CELLS, "topic_limit": FLEET_TOPICS} if all_topics else {}
+        limits: dict[str, Any] = {"topic_limit": FLEET_TOPICS} if all_topics else {}
         return survey(*self.read(spark, source), topic=self.topic, source=source, on_progress=on_progress, **limits)
 
 
