@@ -24,7 +24,7 @@ from timewheel.core.broker_profile import BrokerProfile
 from timewheel.core.errors import PlanError
 from timewheel.core.plan import Native, Plan
 
-from .choice.constraints import GAP_FRACTION, Constraints, max_countable
+from .choice.constraints import GAP_FRACTION, Allowance, Constraints
 from .exact.ranges import Grid, Peak
 from .exact.replay import Asked, count
 from .exact.sends import batch_of, few_at_once, rows_of, sends_of
@@ -55,7 +55,7 @@ class NativeFit(StrEnum):
     FINE = "fine"  # the gaps were counted; gaps and all other figures are within their limits
     SHORT = "short"  # gaps are within the limit, but the history is shorter than its delays, and later gaps may not be
     OVER = "over"  # the gaps exceed the limit, or may exceed it between two counted moments
-    OTHER = "other"  # the gaps are within the limit, but another limit is broken
+    OTHER = "other"  # the gaps are within the limit, but another limit is broken, or a bitmap may be too small
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,7 +150,11 @@ def plan_all(
     with told(spark, "counting native gaps of every topic", on_progress, one_job=False):
         (found,) = count(cached, [Asked(plan=NATIVE, grid=grid, by_topic=True)])
     peaks = found.gaps.topics
-    allowed = max_countable(limits.allowed_gaps(profile.gap_limit_ranges), growth)
+    allowance = Allowance(constraints=limits, ranges=profile.gap_limit_ranges, growth=growth)
+    # Of a broker that writes bitmaps a peak only shows that all acknowledgements are kept if it is written as ranges.
+    few = min(profile.metadata_store_limit_ranges, profile.gap_limit_ranges)
+    kept = (replace(allowance, ranges=few) if profile.ack_format == "bitmap" else allowance).gaps(NATIVE)
+    allowed = allowance.gaps(NATIVE)
     with told(spark, "looking at the topics", on_progress, one_job=False):
         rough = evaluated(history, profile, growth)
     topics = []
@@ -158,7 +162,7 @@ def plan_all(
         fit = NativeFit.FINE
         if peaks[topic].gap_count_limit > allowed:
             fit = NativeFit.OVER
-        elif set(limits.broken_by(evaluation)) - {GAP_FRACTION}:
+        elif peaks[topic].gap_count_limit > kept or set(limits.broken_by(evaluation)) - {GAP_FRACTION}:
             fit = NativeFit.OTHER
         # There are never more ranges than waiting timers: each range is behind a waiting timer.
         elif not as_is and filling is not None and filling.has_rate and SURGE * filling.pending * growth > allowed:

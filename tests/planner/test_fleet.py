@@ -26,9 +26,10 @@ from timewheel.cli.plan import file_names
 from timewheel.core.broker_profile import BrokerProfile
 from timewheel.core.durations import DAY_MS, HOUR_MS, MINUTE_MS
 from timewheel.core.plan import Native, Plan
-from timewheel.spark_planner.choice.constraints import Constraints, max_countable
+from timewheel.spark_planner.choice.constraints import Allowance, Constraints, max_countable
 from timewheel.spark_planner.fleet import FLEET_TOPICS, Fleet, NativeFit, plan_all
 from timewheel.spark_planner.job import History, survey
+from timewheel.spark_planner.pricing.simulation import NATIVE
 from timewheel.spark_planner.results.facts import fleet_facts, fleet_verdict
 from timewheel.spark_planner.session import Progress
 
@@ -112,6 +113,17 @@ def test_those_that_matter_come_first_and_have_a_plan_as_far_as_was_asked(world:
     assert set(world.fleet.planned) == {"mixed"}
     assert world.fleet.waiting == ("short",)
     assert not world.fleet.keeps_limits
+
+
+@pytest.mark.short
+def test_a_bitmap_that_may_be_too_small_is_looked_into(world: World) -> None:
+    peak = {one.topic: one.peak.gap_count_limit for one in world.fleet.topics}
+    median = sorted(peak.values())[len(peak) // 2]
+    broker = replace(PROFILE, ack_format="bitmap", metadata_store_limit_ranges=median)
+    found = plan_all(world.history, base_of, broker, LIMITS, most=0)
+    fine = {one.topic for one in found.topics if one.native_fit == NativeFit.FINE}
+    kept = Allowance(constraints=LIMITS, ranges=median).gaps(NATIVE)
+    assert fine <= {topic for topic in peak if peak[topic] <= kept} < set(peak) - {"mixed", "short"}
 
 
 @pytest.mark.short
