@@ -623,9 +623,9 @@ def replay(
 
 
 LEAST_PER_CHUNK = 1 << 16  # smaller chunks, for a task each, would cost more than they spread
-SENDS_PER_MOMENT = 200
 PLANS_AT_ONCE = 48  # plans of one pass: their counts on the finest grids are 130 MB
-MAX_KEPT = 200_000_000  # entries of full counts that are kept on disk between passes: 3 GB
+MAX_KEPT = 500_000_000  # entries of full counts that are kept on disk between passes: 3 GB
+SENDS_PER_MOMENT = 200
 """Sends for each moment of a grid: so few ranges begin between two moments that most bounds decide."""
 
 
