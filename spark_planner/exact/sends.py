@@ -19,7 +19,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import pairwise
+from itertools import count, pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -463,13 +463,21 @@ def read(
 _DAMAGED = "[FAILED_READ_FILE"  # start of Spark's error for a file that it cannot read during a job
 
 
+_READINGS = count()
+"""Number of each reading, which is part of its function: else Spark takes the stored rows of an earlier reading of the
+same files, even if these have changed since.
+"""
+
+
 def _stored(wanted: DataFrame, none: Gathered | None) -> DataFrame:
     """Store what `_reading` makes of rows in Spark's cache."""
     if len(wanted.inputFiles()) > 1:
         # Two files may follow each other in a task although the times of a third file lie between theirs: so a piece
         # ends with its file.
         wanted = wanted.withColumn(SOURCE, F.xxhash64(F.input_file_name(), F.input_file_block_start()))
-    return wanted.mapInArrow(_reading(none), _READ_SCHEMA).persist()
+    kernel = _reading(none)
+    vars(kernel)["reading"] = next(_READINGS)
+    return wanted.mapInArrow(kernel, _READ_SCHEMA).persist()
 
 
 def keep(history: DataFrame, *, sends_per_chunk: int = SENDS_PER_CHUNK) -> CachedSends:

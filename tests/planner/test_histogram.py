@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as all of Spark's world calls it
 
-from examples.history.generate import WORKLOADS, generate
+from examples.history.generate import START_MS, WORKLOADS, generate
 from tests.support.statistics import statistic_of
 from timewheel.core.broker_profile import BrokerProfile
 from timewheel.core.durations import DAY_MS, HOUR_MS
@@ -130,6 +130,18 @@ def test_a_whole_plan_reads_the_source_once(spark: SparkSession, tmp_path: Path)
     # For the statistic and for the sends, however many plans are counted how often.
     assert rows_out_of("Scan", executions(spark), before).count(("Scan parquet", ROWS)) == 1
     found.cached.forget()
+
+
+def test_files_that_changed_are_read_again(spark: SparkSession, tmp_path: Path) -> None:
+    path = tmp_path / "history.csv"
+    for delays_ms in ((9, 8, 7), (1, 2, 3)):
+        rows = [f"{START_MS + number},{START_MS + number + delay}" for number, delay in enumerate(delays_ms)]
+        path.write_text("\n".join(["publish_ms,due_ms", *rows]))
+        found = survey(read_history(spark, str(path)))
+        assert int(found.cells("").delay_max_ms.max()) == max(delays_ms)
+        assert [piece.last_due_ms - START_MS for piece in found.cached.pieces] == [
+            max(number + delay for number, delay in enumerate(delays_ms))
+        ]
 
 
 # ------------------------------------------------------------------------------------------------------------ the cells
