@@ -193,11 +193,11 @@ evaluation beside the exact count: .*
 planner/test_accuracy.py: Estimate beside the exact count; 8 workloads
 off {off at most} of {least native peak} or more
 the cheapest plan at .*
-planner/test_decisions.py: No cheaper plan keeps the limits; 60 histories of dependent delays, 5 limits
+planner/test_decisions.py: No cheaper plan keeps the limits; 60 histories of dependent delays
 {sum histories} decisions, {sum plans counted by hand} plans counted by brute force
 dependent delays, .*
 planner/test_decisions.py: The law of dependent delays; 12 histories
-native {apart native by the law/native counted}
+native gaps off by up to {apart native by the law/native counted}
 .* days of a process with delays up to 30
 planner/test_band.py: Band at 95 % from 7 and 14 days, for 150
 within it {least peak of 150 days within the band} of {seeds} seeds, width {mean width of it, percent} %
