@@ -40,7 +40,7 @@ from .history.read import ColumnMapping, assessed, fields_of, sound_rows
 from .pricing.evaluate import Evaluation, evaluate
 from .pricing.simulation import NATIVE
 from .session import ProgressCallback, no_report, told
-from .summary.cells import CELL_LIMIT, Cells
+from .summary.cells import CELL_LIMIT, COARSEST_CELLS, Cells
 from .summary.statistic import TOPIC_LIMIT, Statistic
 from .summary.survey import Survey
 
@@ -80,11 +80,17 @@ class History:
         """
         own = self.cached.of(*topics)
         own = replace(own, stored=own.frame.persist())
-        sizes = {topic: int(self.cells(topic).size_bytes.sum()) for topic in topics}
-        finer = {topic: cells.with_sizes(sizes[topic]) for topic, cells in cells_of(own, cell_limit).items()}
-        found = replace(self, statistic=replace(self.statistic, cells={**self.statistic.cells, **finer}))
+        found = replace(self, statistic=self._finer(own, cell_limit))
         vars(found)["cached"] = own
         return found
+
+    def _finer(self, cached: CachedSends, cell_limit: int) -> Statistic:
+        """Return the statistic with finer cells of the topics of these sends, at most ``cell_limit`` each."""
+        finer = {
+            topic: cells.with_sizes(int(self.cells(topic).size_bytes.sum()))
+            for topic, cells in cells_of(cached, cell_limit).items()
+        }
+        return replace(self.statistic, cells={**self.statistic.cells, **finer})
 
     def survey(self, on_progress: ProgressCallback = no_report) -> Survey:
         """Build the summary of the history that needs no rows; runs a job over `cached`."""
@@ -92,7 +98,11 @@ class History:
         with told(spark, "putting the history in order", on_progress, one_job=False):
             cached = self.cached
         with told(spark, "counting native gaps by day", on_progress, one_job=False):
-            return Survey(statistic=self.statistic, gaps=daily_gaps(cached), keys=cached.keys)
+            gaps, statistic = daily_gaps(cached), self.statistic
+        if statistic.is_coarse:
+            with told(spark, "looking closer at the topics", on_progress, one_job=False):
+                statistic = self._finer(cached, max(CELL_LIMIT // len(statistic.cells), COARSEST_CELLS))
+        return Survey(statistic=statistic, gaps=gaps, keys=cached.keys)
 
 
 def survey(

@@ -93,6 +93,11 @@ class Statistic:
         return self.timers + sum(self.quarantined.values())
 
     @property
+    def is_coarse(self) -> bool:
+        """True if the cells are the coarsest, those of a history that may have many topics."""
+        return all(cells.level == len(LEVELS) - 1 for cells in self.cells.values())
+
+    @property
     def too_few(self) -> str:
         """The beginning of every verdict on fewer rows than `LEAST_USED`; empty: enough were used."""
         lost = {reason: count for reason, count in self.quarantined.items() if reason != COPY}

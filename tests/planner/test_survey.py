@@ -217,6 +217,7 @@ def test_the_commands_answer_from_a_folder(fleet: Path, tmp_path: Path, spark: S
     facts = json.loads(cached.stdout)
     assert facts["timers"] == 2 * 20_000 - 20_000 % 6
     assert len(facts["days_written"]) == len(stored_days(stat)) >= 3
+    assert all(len(cells) > 500 for cells in load_survey(stat).statistic.cells.values()), "fine enough to price a plan"
     assert "next    timewheel plan --from" in cached.stderr
 
     again = runner.invoke(app, ["survey", str(fleet), "-o", str(stat)])
