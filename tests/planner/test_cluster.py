@@ -129,6 +129,7 @@ def most_mb(process):
 
 
 spark = SparkSession.builder.getOrCreate()
+spark.sparkContext.setLogLevel("ERROR")  # Spark's warnings have stacks too
 history = survey(read_history(spark, sys.argv[1]), topic_limit=FLEET_TOPICS)
 profile = BrokerProfile.from_mapping({"base": "4.0", "name": "small", "gap_limit_ranges": 600})
 fleet = plan_all(history, base_of, profile, most=2, as_is=True)
