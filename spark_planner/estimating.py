@@ -17,7 +17,7 @@ from timewheel.core.broker_profile import BrokerProfile
 from timewheel.core.plan import Native, Plan
 
 from .choice.choose import Answer, Assessed, Counts, Priced, decide
-from .choice.constraints import REDELIVERED, TWICE, Allowance, Constraints, times_until
+from .choice.constraints import REDELIVERED, TWICE, Constraints, times_until
 from .extrapolation import Continued, continued_from
 from .history.keys import EVEN
 from .pricing.simulation import NATIVE, simulation_of
@@ -152,13 +152,8 @@ def estimate(
     keys = survey.keys.get(topic, EVEN)
     continued = continued_from(alone, as_is=as_is)
     native = native_found(survey.gaps.get(topic, DailyGaps.none()), alone, continued)
-    allowance = Allowance(
-        constraints=constraints or Constraints(),
-        ranges=profile.gap_limit_ranges,
-        growth=growth,
-        upper_of=continued.upper_of,
-    )
-    priced = Priced(continued.cells, base, profile, allowance, candidates, max_delay_ms, keys)
+    upper_of = continued.upper_of
+    priced = Priced(continued.cells, base, profile, constraints, candidates, max_delay_ms, growth, keys, upper_of)
     counts = _ByLaw(priced, native)
     decided = counts.made(decide(counts))
     # Only a single partition of the history alone was counted; all else is an estimate.

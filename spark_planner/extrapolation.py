@@ -343,11 +343,6 @@ class Continued:
         """True if the history is too short, is not continued, and the user did not take it as complete."""
         return self.unfit not in ("", "as_is")
 
-    @property
-    def upper(self) -> float:
-        """The factor of native gaps."""
-        return self.upper_of(NATIVE)
-
 
 def continued_from(alone: Cells, *, as_is: bool = False, cell_limit: int = CELL_LIMIT) -> Continued:
     """Continue a history, if it is too short, with at most ``cell_limit`` cells."""

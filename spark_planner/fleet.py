@@ -182,15 +182,17 @@ def plan_all(
         with told(spark, "looking closer at some topics", on_progress, one_job=False):
             own = history.of(matter[:most], CLOSE_CELLS)
         traffics = [traffic_of(own, topic, as_is=as_is, cell_limit=CLOSE_CELLS) for topic in matter[:most]]
-        for first in range(0, len(traffics), SIDE_BY_SIDE):
-            with Passes(traffics[first : first + SIDE_BY_SIDE], profile, on_progress) as passes:
-                planned |= passes.made(
-                    {
-                        topic: planning(replays, passes, base_of(topic), limits, growth=growth)
-                        for topic, replays in passes.topics.items()
-                    }
-                )
-        own.cached.forget()
+        try:
+            for first in range(0, len(traffics), SIDE_BY_SIDE):
+                with Passes(traffics[first : first + SIDE_BY_SIDE], profile, on_progress) as passes:
+                    planned |= passes.made(
+                        {
+                            topic: planning(replays, passes, base_of(topic), limits, growth=growth)
+                            for topic, replays in passes.topics.items()
+                        }
+                    )
+        finally:
+            own.cached.forget()
     return Fleet(
         history=history,
         profile=profile,

@@ -310,12 +310,11 @@ class Replays:
     def gaps(self, wanted: Wanted) -> list[int]:
         """Return the figures that decide about each plan, see `Wanted`, first those of ``quick``."""
         quick = [self._quick[plan].peak_per_partition.gap_count for plan in wanted.quick]
-        ranges = max(self._passes.profile.gap_limit_ranges, 1)
-        full = ((self._full[plan], allowed / ranges) for plan, allowed in wanted.full.items())
-        return [
-            *quick,
-            *(max(one.peak_per_partition.gap_count, compared_above(one.compared, share)) for one, share in full),
-        ]
+        full, ranges = [], self._passes.profile.gap_limit_ranges
+        for plan, allowed in wanted.full.items():
+            one = self._full[plan]
+            full.append(max(one.peak_per_partition.gap_count, compared_above(one.compared, allowed, ranges)))
+        return [*quick, *full]
 
     def keys(self) -> KeyShares:
         """Return the heaviest keys of the topic."""
@@ -463,7 +462,7 @@ class Deciding(Counts):
         confirmed: dict[Plan, int] = {}
         at_once, winner = at_once_for(self._replays.traffic.cells.timers), None
         for fraction in dict.fromkeys((self.limits.gap_fraction, 1.0)):
-            self._allowance = self._of(fraction)
+            self._allowance = self._with_fraction(fraction)
             found = yield from decide(self, at_once)
             counted |= found.counted
             confirmed |= found.confirmed
@@ -518,7 +517,7 @@ class Deciding(Counts):
             never_held_gaps=by_themselves,
             partitions=None if plan.is_partitioned or plan.intake else self._partitions((native, plan), gaps),
             gap_limit_ranges=least_limit(gaps, lambda ranges: replace(self._wanted, ranges=ranges).gaps(plan)),
-            gap_fraction=next((part for part in PERCENTS if self._of(part).gaps(plan) >= gaps), None),
+            gap_fraction=next((part for part in PERCENTS if self._with_fraction(part).gaps(plan) >= gaps), None),
         )
 
     def _partitions(self, plans: Sequence[Plan], gaps: int) -> int | None:
@@ -535,7 +534,7 @@ class Deciding(Counts):
         known = self._replays.known(plan)
         return self._wanted.broken_by(plan, known.peak_per_partition.gap_count, known.compared)
 
-    def _of(self, gap_fraction: float) -> Allowance:
+    def _with_fraction(self, gap_fraction: float) -> Allowance:
         """Return the allowance with another share of the gap limit."""
         return replace(self._wanted, constraints=replace(self._wanted.constraints, gap_fraction=gap_fraction))
 
@@ -715,15 +714,11 @@ def planning(
 ) -> Decision[Planned]:
     """Plan for a topic, in rounds of counts; arguments as in `plan_for`."""
     traffic, keys, profile = replays.traffic, replays.keys(), passes.profile
-    allowance = Allowance(
-        constraints=constraints or Constraints(),
-        ranges=profile.gap_limit_ranges,
-        growth=growth,
-        upper_of=traffic.upper_of,
-    )
+    cells, upper_of = traffic.cells, traffic.upper_of
     many = f" for {traffic.topic}" if len(traffic.history.statistic.cells) > 1 else ""
     with passes.told(f"pricing candidates{many}"):
-        priced = Priced(traffic.cells, base, profile, allowance, candidates, max_delay_ms, keys)
+        priced = Priced(cells, base, profile, constraints, candidates, max_delay_ms, growth, keys, upper_of)
+    allowance = priced.allowance
     deciding = Deciding(replays, priced)
     decided = yield from deciding.decided()
     recommended = priced.recommended(decided.winner)

@@ -266,8 +266,7 @@ def choose(
         ValueError: The cells have no timers, or there is no candidate.
         MaxDelayTooShort: The history has longer delays than ``max_delay_ms``.
     """
-    allowance = Allowance(constraints=constraints or Constraints(), ranges=profile.gap_limit_ranges, growth=growth)
-    priced = Priced(cells, base, profile, allowance, candidates, max_delay_ms, keys)
+    priced = Priced(cells, base, profile, constraints, candidates, max_delay_ms, growth, keys)
     return priced.choice(priced.recommended(), {})
 
 
@@ -279,10 +278,12 @@ class Priced(Screening):
         cells: Cells,
         base: Plan,
         profile: BrokerProfile,
-        allowance: Allowance,
+        constraints: Constraints | None,
         candidates: Sequence[Plan] | None,
         max_delay_ms: int | None,
+        growth: float,
         keys: KeyShares,
+        upper_of: Callable[[Plan], float] = lambda _: 1.0,
     ) -> None:
         if not len(cells):
             raise ValueError("the history has no timers, so there is nothing to plan for")
@@ -290,9 +291,11 @@ class Priced(Screening):
         plans = candidate_plans(base, longest_ms, max_delay_ms) if candidates is None else tuple(candidates)
         if not plans:
             raise ValueError("no candidate to choose from")
-        self.profile, self.allowance, self.keys = profile, allowance, keys
+        limits, ranges = constraints or Constraints(), profile.gap_limit_ranges
+        self.allowance = Allowance(constraints=limits, ranges=ranges, growth=growth, upper_of=upper_of)
+        self.profile, self.keys = profile, keys
         # The confidence interval of a plan is computed only when the plan is counted: until then that of native delays.
-        self.limits, growth = allowance.constraints_for(NATIVE), allowance.growth
+        self.limits = self.allowance.constraints_for(NATIVE)
         self._assessed = partial(assess, profile=profile, constraints=self.limits, growth=growth, keys=keys)
         self._closely = partial(self._assessed, cells=cells)
         coarse = coarse_cells(cells)

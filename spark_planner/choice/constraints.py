@@ -271,15 +271,15 @@ class Allowance:
             compared: See `Replay.compared`.
         """
         most = self.gaps(plan)
-        found = {GAP_FRACTION: gaps, REDELIVERED: compared_above(compared, most / max(self.ranges, 1))}
+        found = {GAP_FRACTION: gaps, REDELIVERED: compared_above(compared, most, self.ranges)}
         return tuple(name for name, figure in found.items() if figure > most)
 
 
-def compared_above(compared: Sequence[int], share: float) -> int:
-    """Return what a broker compares with its limit for a bitmap (`Replay.compared`), while a cursor has more ranges
-    than this share of those that are written as ranges in any format.
+def compared_above(compared: Sequence[int], allowed: int, ranges: int) -> int:
+    """Return what a broker compares with its limit for a bitmap (`Replay.compared`), while a cursor has too many ranges
+    to be written as ranges: more than a share of them, the share of ``ranges`` that is allowed.
     """
-    tenth = min(max(math.floor(share * len(compared) + 1e-9), 1), len(compared))
+    tenth = min(max(math.floor(allowed / max(ranges, 1) * len(compared) + 1e-9), 1), len(compared))
     return compared[tenth - 1] if compared else 0
 
 

@@ -41,7 +41,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 
 from timewheel.core.broker_profile import AckFormat, BrokerProfile
 from timewheel.core.plan import Plan, Tiered, Wheel
-from timewheel.core.steps import far_ms, steps
+from timewheel.core.steps import Step, far_ms, steps
 
 from ..errors import EmptyHistory
 from ..history.columns import TASK, TOPIC, schema_of
@@ -94,19 +94,25 @@ def routes(plan: Plan, publish_ms: Integers, due_ms: Integers) -> Routes:
     at_ms, hops = publish_ms, far.astype(np.int64)  # out of the intake
     moves = far if plan.intake else np.ones(len(publish_ms), np.bool_)
     for step in held:
+        spare_ms = accepted_until_ms(step, due_ms) - at_ms
+        takes = moves & (spare_ms >= 0)
         if step.kind == "slot":
-            release_ms = due_ms // step.slot_ms * step.slot_ms - step.headstart_ms
-            takes = moves & (release_ms > at_ms)
-            at_ms = np.where(takes, release_ms, at_ms)
+            at_ms = np.where(takes, at_ms + spare_ms + 1, at_ms)
             hops += takes
         else:
-            spare_ms = due_ms - at_ms - step.min_remaining_ms
-            times = np.where(moves & (spare_ms >= 0), spare_ms // step.stay_ms + 1, 0)
+            times = np.where(takes, spare_ms // step.stay_ms + 1, 0)
             at_ms = at_ms + times * step.stay_ms
             hops += times
     acknowledged_ms = np.maximum(due_ms, at_ms)
     # As in Router.to_due: a timer that is past due goes to the interval of its send (broker-facts: removing-a-topic).
     return Routes(at_ms, acknowledged_ms, hops, acknowledged_ms // due.interval_ms if due.interval_ms else None)
+
+
+def accepted_until_ms(step: Step, due_ms: Integers) -> Integers:
+    """Return the last time at which a tier or a ring accepts each timer; a ring's slot is released right after it."""
+    if step.kind == "slot":
+        return due_ms // step.slot_ms * step.slot_ms - step.headstart_ms - 1
+    return due_ms - step.min_remaining_ms
 
 
 def moved(plan: Plan, publish_ms: Integers, due_ms: Integers) -> NDArray[np.bool_]:
@@ -121,10 +127,7 @@ def held(plan: Plan, publish_ms: Integers, due_ms: Integers) -> NDArray[np.bool_
         return moved(plan, publish_ms, due_ms)
     found = np.zeros(len(publish_ms), np.bool_)
     for step in steps(plan)[:-1]:
-        if step.kind == "slot":
-            found |= due_ms // step.slot_ms * step.slot_ms - step.headstart_ms > publish_ms
-        else:
-            found |= due_ms - publish_ms >= step.min_remaining_ms
+        found |= accepted_until_ms(step, due_ms) >= publish_ms
     return found
 
 

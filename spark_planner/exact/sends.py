@@ -50,7 +50,7 @@ from ..history.columns import (
 from ..history.keys import LEAST_SHARE, KeyShares
 from ..history.read import SPARK_ERRORS, unreadable
 from ..summary.cells import CELL_LIMIT, LEVELS, Cells, Integers
-from ..summary.statistic import PARTS_ARROW, PARTS_SCHEMA, TOPIC_LIMIT, Gathered, Statistic, gathered_from
+from ..summary.statistic import PART, PARTS_ARROW, PARTS_SCHEMA, TOPIC_LIMIT, Gathered, Statistic, gathered_from
 from ..summary.survey import FINEST_STEP_MS, DailyGaps
 
 WIDTHS = (1, 2, 4, 8)  # bytes of a number; the first packed byte is the width
@@ -105,11 +105,10 @@ PIECES_SCHEMA = schema_of(
 """A piece, packed (`packed_sends`); hashes of keys are empty if no send has a key."""
 NOTES = (TOPIC, TASK, PIECE, FIRST_MS, LAST_MS, LAST_DUE_MS, SENDS, KEYED, MARKED, HEAVY, REPEATED)
 PIECES_ARROW = to_arrow_schema(PIECES_SCHEMA)
-PART = "part"  # column: the `Gathered` of a task, packed, in its last row
 _READ_SCHEMA = StructType(
     [StructField(one.name, one.dataType) for one in PIECES_SCHEMA] + [StructField(PART, BinaryType())]
 )
-"""A piece, or a task's `PART`; the other columns are null."""
+"""A piece or, in a task's last row, its `PART`; the other columns are null."""
 _READ_ARROW = to_arrow_schema(_READ_SCHEMA)
 
 

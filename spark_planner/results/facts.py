@@ -312,7 +312,7 @@ def describe_native(planned: Planned) -> list[str]:
     if confidence is not None:
         low, high = confidence.low * gaps, confidence.high * gaps
         said += f": between {low:,.0f} and {high:,.0f} with 95 % confidence. "
-        own = describe_band(planned, planned.plan, gaps_of(planned.choice, planned.choice.recommended.evaluation))
+        own = describe_band(planned, planned.plan, peaks_of(planned)[1])
         if own and not stays(planned.plan):
             return [f"{said}This plan leaves {own} in a partition, and was chosen for the upper end."]
         return [f"{said}The plan was chosen for the upper end."]
@@ -728,9 +728,8 @@ def _hindrance(planned: Planned) -> str:
     found = planned.hindrance
     if found is None:
         return ""
-    if REDELIVERED in planned.choice.recommended.broken and found.mostly_gaps <= found.allowed:
-        said = f" {_bitmaps(planned)}, and no plan tried stays within that"
-        return f"{said}. {_helps(planned, found)}"
+    if GAP_FRACTION not in planned.choice.recommended.broken:
+        return f" {_bitmaps(planned)}, and no plan tried stays within that. {_helps(planned, found)}"
     said = f" At most {counted(found.allowed, 'gap goes', 'gaps go')} with the given limits"
     if planned.growth != 1:
         peak = planned.recommended.replay.peak_per_partition.gap_count

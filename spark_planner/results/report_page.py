@@ -29,7 +29,7 @@ from timewheel.core.plurals import counted
 
 from ..choice.choose import HELPED, Assessed, Choice
 from ..choice.constraints import Constraints, at_growth
-from ..choice.reasons import Alternative, describe, gaps_of
+from ..choice.reasons import Alternative, describe
 from ..exact.replay import Replay
 from ..fleet import Fleet, NativeFit
 from ..job import Planned
@@ -350,7 +350,7 @@ def headlines(planned: Planned, prices: Prices | None = None) -> list[Headline]:
 
 
 def _gaps(name: str, planned: Planned, evaluation: Evaluation, where: str) -> Headline:
-    gaps = gaps_of(planned.choice, evaluation)
+    gaps = facts.gaps(planned, evaluation)
     limit, value = planned.profile.gap_limit_ranges, gaps.value
     band = facts.describe_band(planned, evaluation.plan, gaps)
     band = band and f"{band} {CERTAINTY}"

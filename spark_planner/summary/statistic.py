@@ -339,8 +339,8 @@ class Gathered:
 TOPIC_LIMIT = 64  # most topics of a history by default: a column of ids given by mistake is detected early
 GATHERING_TASKS = 32
 """Tasks between the first tasks and the last: the last merges at most so many limits of cells, one after the other."""
+PART = "part"  # column: the `Gathered.packed` result of a task
 PARTS_SCHEMA = columns.schema_of("task:long part:bytes")
-"""The `Gathered.packed` result of a task."""
 PARTS_ARROW = to_arrow_schema(PARTS_SCHEMA)
 
 
@@ -349,11 +349,11 @@ def gathered_from(parts: DataFrame, none: Gathered) -> Gathered:
 
     def kernel(batches: Iterable[Any]) -> Iterator[Any]:
         found = replace(none, cells={}, quarantined={}, samples={})
-        for part in (part for batch in batches for part in batch["part"].to_pylist()):
+        for part in (part for batch in batches for part in batch[PART].to_pylist()):
             found.add(Gathered.unpacked(part))
         context = TaskContext.get()
         task = 0 if context is None else context.partitionId()
-        yield pa.RecordBatch.from_pylist([{columns.TASK: task, "part": found.packed()}], PARTS_ARROW)
+        yield pa.RecordBatch.from_pylist([{columns.TASK: task, PART: found.packed()}], PARTS_ARROW)
 
     # By number and not by hash: with few parts each task gets its share. More tasks than the session's shuffle
     # partitions would be started in vain.
@@ -361,5 +361,5 @@ def gathered_from(parts: DataFrame, none: Gathered) -> Gathered:
         number = min(tasks, int(parts.sparkSession.conf.get("spark.sql.shuffle.partitions") or 200))
         to = F.pmod(columns.TASK, F.lit(number)).cast("int")
         parts = parts.repartitionById(number, to).mapInArrow(kernel, PARTS_SCHEMA)
-    found = parts.toArrow()["part"].to_pylist()
+    found = parts.toArrow()[PART].to_pylist()
     return Gathered.unpacked(found[0]) if found else none

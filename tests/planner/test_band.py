@@ -238,7 +238,7 @@ def test_of_fewer_than_three_days_nothing_is_said(days: int) -> None:
     sent_ms, due_ms = process(1)
     is_early = sent_ms < START_MS + days * DAY_MS + 2 * HOUR_MS
     found = continued_from(Cells.of_timers(sent_ms[is_early], due_ms[is_early]))
-    assert (found.confidence, found.upper) == (None, 1)
+    assert (found.confidence, found.upper_of(BASE)) == (None, 1)
 
 
 def test_where_no_gap_is_there_is_no_band() -> None:

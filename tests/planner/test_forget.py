@@ -451,7 +451,7 @@ def test_an_unload_delivers_again_what_the_rules_say(
     for at_ms, as_bitmap in zip(moments_ms.tolist(), bitmap.tolist(), strict=True):
         alone = Unload(np.array([at_ms]), profile)
         alone.feed(times, np.arange(len(times)) // ledger_entries)
-        entries = compared_above(alone.compared().tolist(), 1.0)
+        entries = compared_above(alone.compared().tolist(), 1, 1)
         number = ranges_of(times <= at_ms, ledger_entries)
         assert entries == 0 or number > min(limits)
         # Every acknowledgement is kept just if there are few ranges, or the entries are within the limit.

@@ -263,6 +263,14 @@ def test_facts_that_contradict_each_other_are_found(answers: Callable[[str], Ans
     assert contradictions({**answer.facts, **mutation}, answer.text)
 
 
+def test_a_plan_that_is_said_to_fit_and_brings_messages_again_is_found(answers: Callable[[str], Answer]) -> None:
+    facts = answers("bitmaps, and nothing fits").facts
+    assert facts["recommended"]["broken_constraints"] == ["redelivered"]
+    fitting = {**facts, "keeps_limits": True, "recommended": {**facts["recommended"], "broken_constraints": []}}
+    again = f"recommended: {facts['recommended']['delivered_again']} again and breaks []"
+    assert again in contradictions(fitting, answers("bitmaps, and nothing fits").text)
+
+
 # ------------------------------------------------------------------------------------------------------ what to do next
 @pytest.mark.parametrize("scheme", ["native", "tiered", "shadow"])
 def test_the_next_steps_work_as_they_are_printed(scheme: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
