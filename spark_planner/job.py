@@ -25,7 +25,19 @@ from timewheel.core.plan import MAX_PARTITIONS, Native, Plan
 from timewheel.core.plurals import counted
 from timewheel.core.steps import far_ms, steps
 
-from .choice.choose import Answer, Assessed, Counts, Decided, Decision, Priced, Wanted, at_once_for, decide, run
+from .choice.choose import (
+    Answer,
+    Assessed,
+    Counts,
+    Decided,
+    Decision,
+    Priced,
+    Wanted,
+    at_once_for,
+    coarse_cells,
+    decide,
+    run,
+)
 from .choice.constraints import COUNTED_LIMITS, TWICE, Allowance, Constraints, at_growth, compared_above, times_until
 from .choice.reasons import describe
 from .errors import EmptyHistory, NoSuchTopic, NoValidRows
@@ -374,7 +386,7 @@ class Replays:
         return self._sent_for_less[delay_ms]
 
     def predicted(self, plan: Plan, profile: BrokerProfile, growth: float = 1.0) -> Prediction:
-        cells, keys = self.traffic.cells, self.keys()
+        cells, keys = coarse_cells(self.traffic.cells), self.keys()
         evaluation = evaluate(plan, cells, profile, keys=keys)
         grown = evaluation if growth == 1 else evaluate(plan, cells, profile, growth=growth, keys=keys)
         return Prediction(

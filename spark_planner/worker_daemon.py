@@ -21,6 +21,7 @@ FOR_WORKERS = (
 # A process may only be forked while it has a single thread; numpy's library and Arrow's allocator would start more.
 os.environ["OPENBLAS_NUM_THREADS"] = "1"
 os.environ["JE_ARROW_MALLOC_CONF"] = "background_thread:false"
+os.environ["ARROW_DEFAULT_MEMORY_POOL"] = "system"  # Arrow's own returns memory late
 
 
 def _without_archives() -> None:

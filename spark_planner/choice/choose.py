@@ -26,7 +26,7 @@ from timewheel.core.steps import far_ms, steps
 from timewheel.core.topology import topology
 
 from ..history.keys import EVEN, KeyShares
-from ..pricing.evaluate import Evaluation, price
+from ..pricing.evaluate import Evaluation, evaluate, price
 from ..pricing.flow import CLOSE, QUICK, Resolution, held
 from ..pricing.simulation import NATIVE, simulation_of, with_bursts_apart
 from ..summary.cells import Cells
@@ -309,7 +309,7 @@ class Priced(Screening):
         rules = article_plans(base, longest_ms, max_delay_ms)
         self.rules = {name: self._assessed(plan, coarse) for name, plan in rules.items()}
         native = replace(plans[0], scheme=Native(), intake=False).with_partitions(1)
-        self.native = price(simulation_of(native, cells, growth), profile, 1)
+        self.native = evaluate(native, coarse, profile, growth=growth)
 
     def recommended(self, winner: Assessed | None = None) -> Assessed:
         """Return the winner of a decision by counts; None: the best by price."""

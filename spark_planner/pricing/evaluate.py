@@ -137,7 +137,7 @@ LEDGER_BITMAP_BYTES = 16
 
 def evaluate(
     plan: Plan,
-    cells: Cells,
+    cells: Cells | tuple[Cells, ...],
     profile: BrokerProfile,
     partitions: int | None = None,
     growth: float = 1.0,
@@ -147,7 +147,7 @@ def evaluate(
 
     Args:
         plan: Any valid plan.
-        cells: Cells of a topic's history.
+        cells: Cells of a topic's history; in parts the coarsest come first.
         profile: The broker.
         partitions: Number of partitions; None: the plan's own.
         growth: Volume, as a multiple of the history's volume.

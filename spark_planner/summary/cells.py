@@ -13,7 +13,7 @@ the result does not depend on the order.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -92,12 +92,12 @@ class Cells:
         delay_ms = due_ms - publish_ms
         ones = np.ones(len(publish_ms), np.int64)
         sizes = np.zeros(len(publish_ms), np.int64) if size_bytes is None else size_bytes
-        return _grouped(level, ones, publish_ms, publish_ms, delay_ms, delay_ms, due_ms, due_ms, sizes)
+        return _grouped(level, [(ones, publish_ms, publish_ms, delay_ms, delay_ms, due_ms, due_ms, sizes)])
 
     @classmethod
     def of_facts(cls, level: int, facts: Iterable[Integers]) -> Cells:
         """Rebuild cells from the arrays of `facts`, in any order and also cut into pieces."""
-        return _grouped(level, *facts)
+        return _grouped(level, [tuple(facts)])
 
     @classmethod
     def merged(cls, parts: Iterable[Cells]) -> Cells:
@@ -106,20 +106,17 @@ class Cells:
         if not found:
             none = np.zeros(0, np.int64)
             return cls.of_timers(none, none)
-        level = max(part.level for part in found)
-        return _grouped(
-            level, *(np.concatenate(arrays) for arrays in zip(*(part.facts() for part in found), strict=True))
-        )
+        return _merged(found, max(part.level for part in found))
 
     def coarsened(self, level: int) -> Cells:
         """Return the same timers at a coarser level (or at this level)."""
         if level < self.level:
             raise ValueError(f"level {level} is finer than these cells' {self.level}: what was merged stays merged")
-        return self if level == self.level else _grouped(level, *self.facts())
+        return _merged([self], level)
 
     def bounded(self, limit: int) -> Cells:
         """Return the same timers in at most ``limit`` cells (from `COARSEST_CELLS` on), at the finest level for it."""
-        return bounded_together({"": self}, limit)[""]
+        return bounded_together({"": [self]}, limit)[""]
 
     def where(self, is_wanted: NDArray[np.bool_]) -> Cells:
         wanted = np.flatnonzero(is_wanted)
@@ -156,27 +153,36 @@ class Cells:
         each, rest = divmod(size_bytes, self.timers)
         return replace(self, size_bytes=np.diff(until * each + until * rest // self.timers, prepend=0))
 
-    def number_at(self, level: int) -> int:
-        """Return the number of cells at a coarser level (or at this level)."""
-        if level == self.level:
-            return len(self)
-        keys = np.sort(_keys(level, self.publish_min_ms, self.delay_min_ms))
-        return int(np.count_nonzero(np.diff(keys))) + 1 if len(keys) else 0
 
-
-def bounded_together(cells: Mapping[str, Cells], limit: int) -> dict[str, Cells]:
-    """Return the same cells by topic, all at the finest common level with at most ``limit`` cells in all."""
+def bounded_together(cells: Mapping[str, Sequence[Cells]], limit: int) -> dict[str, Cells]:
+    """Merge the cells of each topic, all at the finest common level with at most ``limit`` cells in all."""
     # A part of a history never has more cells at a level than the whole. So a part that is bounded by the same limit is
     # never coarser than the whole will be, and the merged result does not depend on the division of a history into
     # parts: this is why all topics share a level, although a quiet topic could have a finer level.
-    level = max((part.level for part in cells.values()), default=0)
+    # The level is found before anything is merged: the merged cells of a finer level may be far more than the limit.
+    level = max((part.level for own in cells.values() for part in own), default=0)
 
     def fits(level: int) -> bool:
-        return sum(part.number_at(level) for part in cells.values()) <= limit
+        most = sum(len(part) for own in cells.values() for part in own)
+        return most <= limit or sum(_number_at(own, level) for own in cells.values()) <= limit
 
     if not fits(level):
         level = bisect_left(range(len(LEVELS) - 1), x=True, lo=min(level + 1, len(LEVELS) - 1), key=fits)
-    return {topic: part.coarsened(level) for topic, part in cells.items()}
+    return {topic: _merged(own, level) for topic, own in cells.items()}
+
+
+def _number_at(parts: Sequence[Cells], level: int) -> int:
+    """Return the number of cells of several parts together at a level, which is none of the finer ones."""
+    if len(parts) == 1 and level == parts[0].level:
+        return len(parts[0])
+    keys = np.sort(np.concatenate([_keys(level, part.publish_min_ms, part.delay_min_ms) for part in parts]))
+    return int(np.count_nonzero(np.diff(keys))) + 1 if len(keys) else 0
+
+
+def _merged(parts: Sequence[Cells], level: int) -> Cells:
+    if len(parts) == 1 and level == parts[0].level:
+        return parts[0]
+    return _grouped(level, [part.facts() for part in parts])
 
 
 _REDUCED_BY = {
@@ -200,17 +206,23 @@ def _keys(level: int, publish_min_ms: Integers, delay_min_ms: Integers) -> Integ
     return (slot << BUCKET_BITS) + bucket_of(delay_min_ms, LEVELS[level].bits)
 
 
-def _grouped(level: int, *facts: Integers) -> Cells:
-    values = dict(zip(_REDUCED_BY, facts, strict=True))
-    cell = _keys(level, values["publish_min_ms"], values["delay_min_ms"])
+def _grouped(level: int, parts: Sequence[Sequence[Integers]]) -> Cells:
+    """Merge cells or timers, given as the arrays of `Cells.facts` of some parts."""
+
+    def joined(index: int) -> Integers:
+        return parts[0][index] if len(parts) == 1 else np.concatenate([facts[index] for facts in parts])
+
+    names = list(_REDUCED_BY)
+    cell = _keys(level, joined(names.index("publish_min_ms")), joined(names.index("delay_min_ms")))
     order = np.argsort(cell)
     cell = cell[order]
     is_first = np.ones(len(order), np.bool_)
     is_first[1:] = cell[1:] != cell[:-1]
     starts = np.flatnonzero(is_first)
+    # An array at a time: all arrays of the parts at once would be half the memory of a task.
     reduced: dict[str, Integers] = {
-        name: reduce.reduceat(values[name][order], starts) if len(starts) else values[name][order]
-        for name, reduce in _REDUCED_BY.items()
+        name: reduce.reduceat(joined(index)[order], starts) if len(starts) else joined(index)
+        for index, (name, reduce) in enumerate(_REDUCED_BY.items())
     }
     key = cell[starts]
     return Cells(level=level, slot=key >> BUCKET_BITS, bucket=key & ((1 << BUCKET_BITS) - 1), **reduced)

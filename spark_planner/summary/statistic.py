@@ -259,11 +259,10 @@ class Gathered:
             self.settle()
 
     def settle(self) -> None:
-        for topic, waiting in self._waiting.items():
-            own = [self.cells[topic], *waiting] if topic in self.cells else waiting
-            self.cells[topic] = own[0] if len(own) == 1 else Cells.merged(own)
+        so_far = {topic: [cells] for topic, cells in self.cells.items()}
+        every = {topic: [*so_far.get(topic, ()), *self._waiting.get(topic, ())] for topic in so_far | self._waiting}
+        self.cells = bounded_together(every, self.cell_limit)
         self._waiting.clear()
-        self.cells = bounded_together(self.cells, self.cell_limit)
 
     def add_quarantined(self, reason: str, count: int, samples: Iterable[str]) -> None:
         """Count rows with a reason or a remark; of the samples the first few in text order are stored."""

@@ -161,8 +161,7 @@ class Survey:
         found = list(parts)
         topics = sorted({topic for part in found for topic in part.statistic.cells})
         cells = {
-            topic: Cells.merged(part.statistic.cells[topic] for part in found if topic in part.statistic.cells)
-            for topic in topics
+            topic: [part.statistic.cells[topic] for part in found if topic in part.statistic.cells] for topic in topics
         }
         return cls(
             statistic=Statistic(

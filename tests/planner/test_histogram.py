@@ -67,7 +67,8 @@ def of_numpy(frame: DataFrame, limit: int) -> dict[str, Cells]:
     names = (columns.PUBLISH_MS, columns.DUE_MS, columns.SIZE_BYTES)
     arrays = [table[name].to_numpy() for name in names]
     return bounded_together(
-        {topic: Cells.of_timers(*(array[topics == topic] for array in arrays)) for topic in sorted(set(topics))}, limit
+        {topic: [Cells.of_timers(*(array[topics == topic] for array in arrays))] for topic in sorted(set(topics))},
+        limit,
     )
 
 
@@ -346,16 +347,16 @@ def test_topics_are_bounded_together_whatever_the_cut(
     topics: list[list[tuple[int, int, int]]], data: st.DataObject
 ) -> None:
     limit = data.draw(st.integers(1, 100))
-    whole = bounded_together({str(topic): cells_of(timers) for topic, timers in enumerate(topics)}, limit)
+    whole = bounded_together({str(topic): [cells_of(timers)] for topic, timers in enumerate(topics)}, limit)
     at = [data.draw(st.integers(0, len(timers))) for timers in topics]
     halves = [
-        bounded_together({str(topic): cells_of(timers[cut]) for topic, (timers, cut) in enumerate(cuts)}, limit)
+        bounded_together({str(topic): [cells_of(timers[cut])] for topic, (timers, cut) in enumerate(cuts)}, limit)
         for cuts in (
             [(timers, slice(0, end)) for timers, end in zip(topics, at, strict=True)],
             [(timers, slice(end, None)) for timers, end in zip(topics, at, strict=True)],
         )
     ]
-    merged = bounded_together({topic: Cells.merged([half[topic] for half in halves]) for topic in whole}, limit)
+    merged = bounded_together({topic: [half[topic] for half in halves] for topic in whole}, limit)
     assert {topic: rows(cells) for topic, cells in merged.items()} == {t: rows(cells) for t, cells in whole.items()}
     assert len({cells.level for cells in whole.values()}) == 1
 
