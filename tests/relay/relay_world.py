@@ -73,6 +73,7 @@ class Rules:
     cut_at_mark: bool = True
     client_cuts: bool = False  # the client sends some groups in two parts, and nobody notices
     names_hidden: bool = True  # a dead letter is stored before a relay goes on behind what the client hides
+    looks_before_late: bool = True  # a late hop is not made if the named lane has stored the message
 
 
 @dataclass(slots=True)
@@ -92,6 +93,7 @@ class World:
     marks: dict[str, int] = field(default_factory=dict)
     on_time: Counter[Position] = field(default_factory=Counter)
     late: Counter[Position] = field(default_factory=Counter)
+    late_copies: int = 0  # late hops of messages that the named lane had stored
     routed: dict[Position, set[tuple[str, int]]] = field(default_factory=lambda: defaultdict(set))
     acknowledged: int = 0  # how many messages of the source are acknowledged, from its start
     jumps: int = 0
@@ -102,6 +104,7 @@ class World:
     def store(self, entry: Entry) -> None:
         if entry.sequence_id == NO_SEQUENCE_ID:
             self.late.update(sent.position for sent in entry.messages)
+            self.late_copies += sum(self.on_time[sent.position] > 0 for sent in entry.messages)
         elif entry.sequence_id > self.marks.get(entry.topic, -1):
             self.marks[entry.topic] = entry.sequence_id
             self.on_time.update(sent.position for sent in entry.messages)
@@ -263,10 +266,16 @@ class _Session:
 
     def _forward(self, command: Forward) -> Decision:
         ordinal, topic, sequence_id = command.ordinal, command.topic, command.sequence_id
+        nominal, position = command.nominal, self.world.source[self.cursor - 1].spot.position
+        if nominal is not None and self.rules.looks_before_late:
+            mark = self.marks.setdefault(nominal.topic, self.world.marks.get(nominal.topic, -1))
+            if nominal.sequence_id <= mark:
+                self.confirmed.add(position)
+                self.forwarding.confirmed(ordinal)
+                return self.forwarding.tick(self.now_ms)
         if not command.in_group:
             return self._send(ordinal, topic, sequence_id)
         # As the shell does it (`HopBatches`).
-        position = self.world.source[self.cursor - 1].spot.position
         self.world.routed[position].add((topic, sequence_id))
         mark = self.marks.setdefault(topic, self.world.marks.get(topic, -1))
         group = self.groups.get(topic, [])

@@ -16,6 +16,7 @@ def test_nothing_is_lost_and_only_the_late_lane_repeats(seed: int) -> None:
     assert world.lost() == 0
     assert world.extra_on_time() == 0
     assert world.unnamed() == []
+    assert world.late_copies == 0
     assert all(len(routes) == 1 for routes in world.routed.values()), "a replay goes where it went, under its number"
 
 
@@ -35,6 +36,11 @@ def test_control_going_on_behind_what_is_hidden_without_a_letter_acknowledges_it
 
     with pytest.raises(AssertionError, match="is not confirmed"):
         play_all()
+
+
+def test_control_a_late_hop_without_a_look_at_the_named_lane_stores_a_copy() -> None:
+    worlds = [play(seed, rules=Rules(looks_before_late=False)) for seed in SEEDS]
+    assert sum(world.late_copies for world in worlds) > 0
 
 
 def test_control_trusting_the_first_message_loses() -> None:

@@ -31,6 +31,7 @@ class Hop(NamedTuple):
     # the destination, or the timer is already late
     latest_ms: int | None = None
     leaves_plan: bool = False  # the timer goes to the due topic before its time, to leave the plan (`NextHop`)
+    nominal: Hop | None = None  # the hop by which an earlier attempt may have stored a timer that is late now
 
 
 class NotYet(NamedTuple):
@@ -131,13 +132,15 @@ class NextHop:
         latest_ms = router.latest_entry_ms(route, envelope.due_ms)
         if now_ms < at_ms:
             return NotYet(at_ms, 0 if latest_ms is None else latest_ms - at_ms)
+        hop = Hop(route.topic, route.deliver_at_ms, envelope.hopped(at_ms), False, False, latest_ms)
         if (latest_ms is not None and now_ms > latest_ms) or self._catches_up_too_far(route, envelope, at_ms, now_ms):
-            return self._late(envelope, now_ms)
-        return Hop(route.topic, route.deliver_at_ms, envelope.hopped(at_ms), False, False, latest_ms)
+            return self._late(envelope, now_ms, hop)
+        return hop
 
-    def _late(self, envelope: Envelope, now_ms: int) -> Hop:
+    def _late(self, envelope: Envelope, now_ms: int, nominal: Hop | None = None) -> Hop:
         route = self._router.route(envelope.due_ms, now_ms, envelope.life.only_for)
-        return Hop(route.topic, route.deliver_at_ms, envelope.hopped(now_ms), isinstance(route, Due), True)
+        is_due = isinstance(route, Due)
+        return Hop(route.topic, route.deliver_at_ms, envelope.hopped(now_ms), is_due, True, nominal=nominal)
 
     def _at_once(self, envelope: Envelope, now_ms: int, *, leaves_plan: bool) -> Hop:
         """Send a timer into the due topic before its release time, for the broker to delay."""

@@ -172,6 +172,14 @@ class HopProducers:
             producer = self._open(key, self.names.part(topic, self.partition))
         return producer, self._marks[producer]
 
+    def has_stored(
+        self, topic: str, version: int, number: int, *, in_group: bool, leaves_plan: bool = False, large: bool = False
+    ) -> bool:
+        """Return whether an earlier session stored this number by the named lane; raises as `to`."""
+        if in_group:
+            return number <= self.for_groups(topic, version)[1]
+        return not self.is_new(self.to(topic, version, named=True, leaves_plan=leaves_plan, large=large), number)
+
     def is_new(self, producer: Any, number: int) -> bool:
         """True if the broker had this number from no earlier session, so that it must not drop it as a duplicate."""
         return number > self._marks.get(producer, -1)

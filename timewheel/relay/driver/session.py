@@ -396,9 +396,20 @@ class Session:
         machine, envelope = self._machine, command.envelope
         if envelope.hops > self._hop_bound:
             self._report_of_hops(envelope)
-        alone = None
+        alone, nominal, is_stored = None, command.nominal, False
         try:
-            if command.in_group:
+            if nominal is not None:
+                is_stored = self._hops.has_stored(
+                    nominal.topic,
+                    self._entry.schema_version,
+                    nominal.sequence_id,
+                    in_group=nominal.in_group,
+                    leaves_plan=command.leaves_plan,
+                    large=self._size >= LARGE_BYTES,
+                )
+            if is_stored:
+                pass
+            elif command.in_group:
                 member = Member(command.ordinal, self._message, self._properties, self._size)
                 self._groups.add(command.topic, self._entry.schema_version, command.sequence_id, member)
             else:
@@ -419,6 +430,10 @@ class Session:
         if machine.state is State.WAITING_FOR_LEASE:
             machine.lease_taken()
             self._show()
+        if is_stored:
+            self._handle.counts.deduplicated += 1
+            self._confirmations.outcomes.append((command.ordinal, None))
+            return RECEIVE
         # Not before: without a lease the message stays unchanged, and may go another way. A group member shares these
         # properties.
         self._properties[TIMER_PROPERTY] = envelope.line()

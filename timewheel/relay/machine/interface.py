@@ -112,6 +112,16 @@ class AwaitRoom:
     """Wait for some confirmations, since the window is full; then ask again."""
 
 
+class Nominal(NamedTuple):
+    """The named lane of a hop that goes by the unnamed lane: an earlier attempt may be stored there. Then the hop is
+    confirmed without a send (broker-facts: late-lane).
+    """
+
+    topic: str
+    sequence_id: int
+    in_group: bool
+
+
 class Forward(NamedTuple):
     """Publish the head to the source's own partition of ``topic``, or add it to the group for that topic."""
 
@@ -125,6 +135,7 @@ class Forward(NamedTuple):
     # whether the client may send it in a batch; else it may be delayed by the broker, or goes to consumers
     batches: bool = False
     leaves_plan: bool = False  # as in `timewheel.core.next_hop.Hop`: its named producer is another
+    nominal: Nominal | None = None
 
     @property
     def named(self) -> bool:

@@ -39,6 +39,7 @@ from timewheel.relay.machine.interface import (
     GiveBack,
     HoldUntil,
     Machine,
+    Nominal,
     PutProbe,
     Receive,
     Refile,
@@ -357,7 +358,9 @@ class Forwarding:
             self._late_run -= 1
         ordinal = self._push(head, "late" if by_late_lane else "forwarded")
         gathering, latest_ms = self.gathering, hop.latest_ms
-        if latest_ms is not None and not unnamed and head.size < LARGE_BYTES:
+        nominal = hop.nominal or (None if hop.is_late else hop)
+        is_small = head.size < LARGE_BYTES
+        if latest_ms is not None and not unnamed and is_small:
             self._joined = True
             gathering.join(latest_ms, now_ms)
             return Forward(ordinal, hop.topic, 0, sequence, hop.envelope, True, gathering.is_due(now_ms))
@@ -365,7 +368,12 @@ class Forwarding:
         # In the late lane the client may make batches, where a relay holds the messages at the destination.
         batches = unnamed and not hop.is_due and not asked_ms
         asks = gathering.is_due(now_ms)
-        return Forward(ordinal, hop.topic, asked_ms, sequence, hop.envelope, False, asks, batches, hop.leaves_plan)
+        before = None
+        if unnamed and nominal is not None and (number := sequence_id(head.spot.position)) != NO_SEQUENCE_ID:
+            before = Nominal(nominal.topic, number, nominal.latest_ms is not None and is_small)
+        return Forward(
+            ordinal, hop.topic, asked_ms, sequence, hop.envelope, False, asks, batches, hop.leaves_plan, before
+        )
 
     def _hold(self, head: Item, envelope: Envelope, decision: NotYet) -> Decision:
         self.head_release_ms = decision.until_ms
