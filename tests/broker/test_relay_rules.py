@@ -30,7 +30,7 @@ from timewheel.relay import PartitionState, Relay
 from timewheel.relay.driver.dead_letter_writer import MAX_JUMPS, Seen, inspect
 from timewheel.relay.driver.hop_producers import producer_name
 from timewheel.relay.driver.source import consumer_name
-from timewheel.relay.machine.order import Spot
+from timewheel.relay.machine.order import Spot, sequence_id
 from timewheel.testing import Broker, eventually
 from timewheel.testing.plugin import MakeLocalPulsar
 
@@ -85,6 +85,28 @@ def test_late_timers_leave_by_the_late_lane_and_none_is_lost(stage: Stage) -> No
     assert relay.status().total("late") == 200
     assert relay.status().total("forwarded") == 0
     stage.assert_no_copies()
+
+
+def test_no_late_hop_is_made_of_a_message_that_its_nominal_way_has_stored(stage: Stage) -> None:
+    """As after an unload that cost a relay the receipts of its hops, and then a guard of time."""
+    now, tier = now_ms(), stage.tiers[0]
+    timers = [Envelope(f"t{number}", now - 9_000 + 4_000 + 4_600, now - 9_000) for number in range(200)]
+    for timer in timers:
+        stage.put(tier, timer)
+    stage.flush()
+    partition = partition_topic(tier, 0)
+    name = producer_name(partition, partition, -1, stage.router.fingerprint)
+    earlier = stage.producer(tier, producer_name=name)
+    for timer, message in zip(timers, stage.stored(tier), strict=True):
+        number = sequence_id(Position.of(message.message_id()))
+        # The nominal release, from which the way goes on.
+        earlier.send(b"", properties=timer.hopped(now - 5_000).properties(), sequence_id=number)
+    earlier.close()
+    relay = stage.relay()
+    stage.await_due(200)
+    stage.await_all_acknowledged()
+    assert set(stage.copies().values()) == {1}
+    assert relay.status().total("deduplicated") == 200
 
 
 def test_the_late_lane_goes_into_a_tier_in_batches(pulsar_broker: Broker) -> None:
