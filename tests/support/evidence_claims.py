@@ -211,8 +211,11 @@ what an unload brings again, played in real time: .*
 broker/test_planner_unload.py: The same in real time
 off {apart again/predicted}
 the planner on a master and two workers, .*
-planner/test_cluster.py: Planner on a standalone Spark cluster, beside one process
+planner/test_cluster.py: Planner on a Spark cluster, beside one process
 plan {plan}, page {page}
+a fleet on two workers, with .*
+planner/test_cluster.py: Driver of a 4,000-topic fleet
+Python {Python MB} MB, Java {Java MB} MB
 """
 """The page's headings; below each one its claims, in three lines: proofs; test and text; figures."""
 
