@@ -135,7 +135,9 @@ def _broken_by(row: Measured, limit: int) -> list[str]:
             row.never_acked <= LEFT_PART * found.attempted,
             f"the shadow never caught up: {row.never_acked:,} timers that are far from due stayed in the topic",
         )
-        promise(row.copied == 0 or row.is_behind, f"{row.copied} timers handled as original and as copy, or as two copies")
+        promise(
+            row.copied == 0 or row.is_behind, f"{row.copied} timers handled as original and as copy, or as two copies"
+        )
     else:
         promise(found.duplicated == 0, f"{found.duplicated} timers handled twice")
         promise(row.early == 0, f"{row.early} timers handled early")

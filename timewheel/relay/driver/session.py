@@ -396,23 +396,13 @@ class Session:
         machine, envelope = self._machine, command.envelope
         if envelope.hops > self._hop_bound:
             self._report_of_hops(envelope)
-        alone, nominal, is_stored = None, command.nominal, False
+        alone, is_stored = None, False
         try:
-            if nominal is not None:
-                is_stored = self._hops.has_stored(
-                    nominal.topic,
-                    self._entry.schema_version,
-                    nominal.sequence_id,
-                    in_group=nominal.in_group,
-                    leaves_plan=command.leaves_plan,
-                    large=self._size >= LARGE_BYTES,
-                )
-            if is_stored:
-                pass
-            elif command.in_group:
+            is_stored = self._is_stored(command)
+            if command.in_group:
                 member = Member(command.ordinal, self._message, self._properties, self._size)
                 self._groups.add(command.topic, self._entry.schema_version, command.sequence_id, member)
-            else:
+            elif not is_stored:
                 alone = self._hops.to(
                     command.topic,
                     self._entry.schema_version,
@@ -438,13 +428,28 @@ class Session:
         # properties.
         self._properties[TIMER_PROPERTY] = envelope.line()
         if alone is not None:
-            confirmations, number = self._confirmations, command.sequence_id
-            on_sent = partial(confirmations.on_sent, command.ordinal, self._hops.is_new(alone, number))
-            if command.batches:
-                on_sent = partial(confirmations.on_batched, command.ordinal)
-            at_ms = command.deliver_at_ms
-            carry(alone, self._message, on_sent, self._properties, deliver_at_ms=at_ms, sequence_id=number)
+            self._send_alone(alone, command)
         return RECEIVE
+
+    def _is_stored(self, command: Forward) -> bool:
+        """Return whether an earlier session stored the message by its nominal way; raises as `HopProducers.to`."""
+        nominal = command.nominal
+        return nominal is not None and self._hops.has_stored(
+            nominal.topic,
+            self._entry.schema_version,
+            nominal.sequence_id,
+            in_group=nominal.in_group,
+            leaves_plan=command.leaves_plan,
+            large=self._size >= LARGE_BYTES,
+        )
+
+    def _send_alone(self, producer: Any, command: Forward) -> None:
+        confirmations, number = self._confirmations, command.sequence_id
+        on_sent = partial(confirmations.on_sent, command.ordinal, self._hops.is_new(producer, number))
+        if command.batches:
+            on_sent = partial(confirmations.on_batched, command.ordinal)
+        at_ms = command.deliver_at_ms
+        carry(producer, self._message, on_sent, self._properties, deliver_at_ms=at_ms, sequence_id=number)
 
     def _send_singly(self, group: HopBatch, *, refused: bool) -> None:
         """Send the messages of a group by the late lane: the client refused it as one entry, or cut it in two.
