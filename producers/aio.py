@@ -16,6 +16,7 @@ from timewheel.events import ProducerClosedWithUnknownOutcomes
 
 from .base_producer import CLOSE_GRACE_MS, CLOSE_TIMEOUT_S, BaseProducer, ProducerCounts, Send
 from .cancel_messages import replacing
+from .dispatcher import HandoffQueue
 from .prepare import Outgoing
 from .timer import SendOptions, Timer
 
@@ -38,6 +39,7 @@ class AsyncDelayedProducer(BaseProducer):
     def _begin(self, max_pending: int) -> None:
         self._room = asyncio.Semaphore(max_pending)
         self._pending: set[Send] = set()
+        self._handoff_queue = HandoffQueue(lambda: len(self._pending), self._refused, self._clock)
         self._finished: deque[Send] = deque()
         self._is_called = False
         self._continuations: set[asyncio.Task[None]] = set()
@@ -104,6 +106,7 @@ class AsyncDelayedProducer(BaseProducer):
             ClientMisuse: The producer is forked, or belongs to another event loop.
         """
         self._usable_loop(closed_too=True)
+        self._handoff_queue.hand_over()
         self._pool.flush()
         await self._drain(set(self._pending))
 
@@ -116,6 +119,7 @@ class AsyncDelayedProducer(BaseProducer):
             return 0  # a forked child leaves everything to its parent
         self._usable_loop()
         self._closed = True
+        self._handoff_queue.hand_over()
         with suppress(TimeoutError):
             await asyncio.wait_for(self._drain(set(self._pending)), timeout_s)
         unknown_count = len(self._pending)
@@ -164,7 +168,7 @@ class AsyncDelayedProducer(BaseProducer):
         self._housekeeping = self._loop.call_later(ROUND_MS / 1000, self._keep_house)
 
     async def _start(self, send: Send) -> None:
-        """Hand the next message of a send over to the client."""
+        """Hand the next message of a send over to the client, soon."""
         while not self._borrowed(send):
             try:
                 opening = self._opening(send)
@@ -172,11 +176,7 @@ class AsyncDelayedProducer(BaseProducer):
                 self._pool.check_opened(opening)
             except Exception as error:  # noqa: BLE001 - the client has errors of its own; `_opening_failed` knows them
                 self._opening_failed(send, error)
-        try:
-            send.start()
-        except Exception as error:
-            self._pool.give_back([send])
-            raise self._refused_by_client(send, error) from error
+        self._handoff_queue.put(send)
 
     async def _until(self, opening: Opened, timeout_s: float) -> None:
         """Wait for the end of an opening, or for this time."""
@@ -199,6 +199,11 @@ class AsyncDelayedProducer(BaseProducer):
     def _opening_ended(self, opening: Opened) -> None:
         self._openings.pop(opening).set()
 
+    def _refused(self, send: Send, error: Exception) -> None:
+        """Report a message that was not sent: its caller waits for the outcome."""
+        send.raised = error
+        self._client_finished(send)
+
     def _client_finished(self, send: Send) -> None:
         """Hand over a finished attempt to the loop; runs on the client's own thread."""
         self._finished.append(send)
@@ -214,11 +219,12 @@ class AsyncDelayedProducer(BaseProducer):
         # The flag is cleared first: attempts that finish from here on request another call.
         self._is_called = False
         taken = [self._finished.popleft() for _ in range(len(self._finished))]
-        self._conclude([send for send in taken if send in self._pending])  # others were overdue
+        self._conclude(taken)
 
     def _conclude(self, finished: list[Send]) -> None:
-        self._pool.give_back(finished)
-        for send in finished:
+        sends = [send for send in self._answered(finished) if send in self._pending]  # others were overdue
+        self._pool.give_back(sends)
+        for send in sends:
             step = self._evaluate(send)
             if isinstance(step, Outgoing):
                 assert self._loop is not None, "a send knows its loop"
@@ -227,6 +233,7 @@ class AsyncDelayedProducer(BaseProducer):
                 task.add_done_callback(self._continuations.discard)
             else:
                 self._report(send, step)
+        self._handoff_queue.some_ended()
 
     async def _continue(self, send: Send) -> None:
         try:

@@ -143,7 +143,13 @@ class Batch:
 
 @dataclass(slots=True, eq=False, repr=False)
 class Send:
-    """Send of a timer or a cancellation, through one or more attempts; also the client's callback for each attempt."""
+    """Send of a timer or a cancellation, through one or more attempts; also the client's callback for each attempt that
+    is not part of a run.
+
+    A run: sends that are handed over to one producer together. Only the last one has a callback in Python, since each
+    such call waits for the interpreter's lock on the client's own thread. The client gives the others' answers to a
+    method of a dictionary. A producer answers in order, so all of them are there when the last one is called.
+    """
 
     outgoing: Outgoing  # message to send
     # called with this send when the client knows the result, on the client's own thread: it must never raise or wait
@@ -154,6 +160,8 @@ class Send:
     began: int = 0  # the pool's round in which the time of the send began
     result: Any = None  # the client's result; None until it is known
     message_id: Any = None  # the client's message id; meaningful if the result is Ok
+    answer: dict[Any, Any] | None = None  # result and message id of an attempt in a run; empty until they are known
+    run: Sequence[Send] = ()  # earlier sends of the run that this one ends
     handed_over: bool = True  # False if the client refused the message before it could have written any of it
     sending_thread: int = 0
     batch: Batch | None = None  # batch of the limiter; None once the send has ended
@@ -176,9 +184,23 @@ class Send:
         nothing was sent, and ``finished`` is not called.
         """
         self.handed_over = True
+        self.answer = None
         self.sending_thread = get_ident()
         self.pooled.send(self.outgoing, self)
         self.sending_thread = 0
+
+    def start_in_run(self) -> None:
+        """Hand the message over like `start`, as a send of a run that is not its last."""
+        self.answer = {}
+        self.pooled.send(self.outgoing, self.answer.setdefault)
+
+    def is_answered(self) -> bool:
+        """Take the answer of an attempt in a run; False: the client has not given it yet."""
+        if self.answer is not None:
+            if not self.answer:
+                return False
+            ((self.result, self.message_id),) = self.answer.items()
+        return True
 
     def __call__(self, result: Any, message_id: Any) -> None:
         """Take the result, as the client's callback."""
@@ -226,6 +248,7 @@ class BaseProducer:
         self._stamp = _STAMPS.setdefault(getpid(), Stamps(system_random())).new
         self._out_of_order = OutOfOrder(plan)
         self._counters = Counters()
+        self._unanswered: list[Send] = []
         self._process = ProcessGuard()
         self._closed = False
         options = ProducerOptions(schema, producer_options)
@@ -344,11 +367,26 @@ class BaseProducer:
             raise kind(send.outgoing.timer_id, topic, NO_ROOM)
 
     def _overdue(self) -> list[Send]:
-        """Count a round of the pool, and return the sends whose time has passed, with an unknown outcome."""
+        """Count a round of the pool, and return the sends whose time has passed, with an unknown outcome, and the sends
+        that no run will tell of.
+        """
         overdue: list[Send] = self._pool.inspect()
         for send in overdue:
-            send.result = NO_RESULT
-        return overdue
+            send.result, send.answer = NO_RESULT, None
+        unanswered, self._unanswered = self._unanswered, []
+        return overdue + unanswered
+
+    def _answered(self, finished: Sequence[Send]) -> list[Send]:
+        """Return those sends, and the sends of the runs that they end. Where the client refused the last of a run on
+        the spot, the others have no answer yet: the next rounds look for it.
+        """
+        sends: list[Send] = []
+        for send in finished:
+            for one in (*send.run, send):
+                known = one.raised is not None or one.is_answered()
+                (sends if known else self._unanswered).append(one)
+            send.run = ()
+        return sends
 
     def _opening_failed(self, send: Send, error: Exception) -> None:
         """Set another route on a send whose producer could not be opened, or raise: nothing (further) was sent."""
@@ -375,6 +413,11 @@ class BaseProducer:
         if outcome is Outcome.OK and not sent.release_at_ms and is_plain:
             return None
         self._pool.failed(send.pooled, send.result, outcome)
+        if outcome is Outcome.UNKNOWN and send.answer is not None:
+            # Of a send in a run it is not known whether the client refused it on the spot: go on as if it had, under
+            # the same id, and call nothing "not stored" from here on.
+            outcome = outcome_of_result(send.result, send.message_id, handed_over=False)
+            send.stored = True
         send.attempts += 1
         step = self._next_step(send, outcome, cause_of(send.result))
         if isinstance(step, Outgoing):

@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from queue import Empty, SimpleQueue
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from timewheel.client.hooks import Hooks
 from timewheel.client.producer_pool import CLOSED
@@ -120,7 +120,7 @@ class HandoffQueue:
     Every call into the client releases Python's interpreter lock, and while sends are pending the client's own thread
     waits for that lock to report results. If messages are prepared and handed over individually, the lock changes hands
     twice per message, which costs more than the rest of a send in Python. If messages are handed over together, the
-    lock changes hands a few times for many messages.
+    lock changes hands a few times for many messages, and those of one producer are a run (see `Send`).
 
     No message is ever stuck: `put` keeps a message back only while `BUSY_FROM` sends are pending. Fewer than `TOGETHER`
     of them are in this queue, so other sends are with the client, and the thread that ends them calls `some_ended`.
@@ -163,15 +163,30 @@ class HandoffQueue:
     def _hand_over_ready(self) -> None:
         ready = self._ready
         while ready:
-            send = ready.popleft()
+            together = [ready.popleft() for _ in range(min(len(ready), TOGETHER))]
+            runs: dict[Any, list[Send]] = {}
+            for send in together:
+                runs.setdefault(send.pooled, []).append(send)
             try:
-                send.start()
-            except Exception as error:  # noqa: BLE001 - the client has errors of its own; the sender gets them
-                self._refused(send, error)
+                for run in runs.values():
+                    self._hand_over_run(run)
             except BaseException:
                 # Interrupted, perhaps after the handover: twice under one timer id is safe, never is not.
-                ready.appendleft(send)
+                ready.extendleft(reversed(together))
                 raise
+
+    def _hand_over_run(self, run: list[Send]) -> None:
+        last = run.pop()
+        last.run = run
+        for send in run:
+            self._hand_over_one(send, send.start_in_run)
+        self._hand_over_one(last, last.start)
+
+    def _hand_over_one(self, send: Send, start: Callable[[], None]) -> None:
+        try:
+            start()
+        except Exception as error:  # noqa: BLE001 - the client has errors of its own; the sender gets them
+            self._refused(send, error)
 
 
 T = TypeVar("T")

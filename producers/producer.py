@@ -281,16 +281,15 @@ class DelayedProducer(BaseProducer):
     def _conclude(self, finished: list[Send]) -> None:
         """Conclude finished attempts; runs on the dispatcher's thread."""
         # A send that has already ended was overdue, or was interrupted during its handover, and its caller knows.
-        sends = [send for send in finished if send.batch is not None]
+        sends = [send for send in self._answered(finished) if send.batch is not None]
         self._pool.give_back(sends)
         ended: list[Send] = []
         errors: list[TimewheelError] = []
         for send in sends:
             step = self._evaluate(send)
             if isinstance(step, Outgoing):
-                step = self._continued(send)
-                if step is None:
-                    continue
+                self._continue(send)
+                continue
             ended.append(send)
             if step is not None:
                 errors.append(step)
@@ -303,23 +302,18 @@ class DelayedProducer(BaseProducer):
         self._limiter.leave(*ended, stored=len(ended) - len(errors))
         self._handoff_queue.some_ended()
 
-    def _continued(self, send: Send) -> TimewheelError | None:
-        """Start the next attempt of a send; returns an error if that is impossible."""
+    def _continue(self, send: Send) -> None:
+        """Start the next attempt of a send."""
         if not self._borrowed(send):
             self._aside.run(lambda: self._continue_aside(send))
-            return None
-        try:
-            self._start(send)
-        except TimewheelError as error:
-            self._pool.give_back([send])
-            return error
-        return None
+        else:
+            self._handoff_queue.put(send)
 
     def _continue_aside(self, send: Send) -> None:
         """Start the next attempt of a send whose producer is not open, on a thread that may wait for it."""
         try:
             self._borrow(send)
-            self._start(send)
+            self._handoff_queue.put(send)
         except Exception as error:  # noqa: BLE001 - the dispatcher reports it
             self._refused(send, error)
 

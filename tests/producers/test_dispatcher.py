@@ -11,6 +11,7 @@ import pytest
 from tests.support.manual_clock import LeapingClock, ManualClock
 from tests.support.processes import StartedThreads
 from timewheel.client.hooks import Hooks
+from timewheel.client.producer_pool import PooledProducer
 from timewheel.core import SystemClock
 from timewheel.core.errors import ClientMisuse
 from timewheel.hooks import Event
@@ -163,11 +164,15 @@ def test_drain_gives_up_at_its_deadline() -> None:
 CLOCK = SystemClock()
 
 
+POOLED: PooledProducer[Any] = PooledProducer(("topic", 0), None, lambda: None, None)
+
+
 class Sent(Send):
     """Stands for one send."""
 
     def __init__(self, name: int, started: list[int], error: BaseException | None = None) -> None:
         self.name = name
+        self.pooled = POOLED
         self._started = started
         self.error = error
 
@@ -175,6 +180,9 @@ class Sent(Send):
         if self.error is not None:
             raise self.error
         self._started.append(self.name)
+
+    def start_in_run(self) -> None:
+        self.start()
 
 
 def unexpected(send: Any, error: Exception) -> None:
