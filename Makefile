@@ -26,6 +26,8 @@ PROOFS ?= not short
 PROOF_WORKERS ?= 1
 VERSIONS ?= 4.0.7 4.2.4
 SEEDS ?= 3
+# One share of the files, such as 1/4: CI takes turns.
+SHARE ?=
 
 # Two stamps, so that the demo need not wait for the checkers. Each is redone when pyproject or a pin changes.
 DEMO_READY := $(VENV)/.demo-installed
@@ -59,7 +61,7 @@ endif
 proof: need-java need-chromium need-stores $(DEV_READY) ## what is long, written into docs/evidence.jsonl and its page (PROOFS="relay and killed" VERSIONS=4.2.4 SEEDS=1; hours)
 	@ran=; failed=; tests="$(TESTS)"; for version in $(VERSIONS); do \
 	  code=0; TIMEWHEEL_PULSAR_VERSION=$$version $(PY) -m $(RUN_TESTS) $$tests --proofs --seeds $(SEEDS) \
-	    --evidence docs/evidence.md -n $(PROOF_WORKERS) --no-loadscope-reorder -k "$(PROOFS)" $(ARGS) || code=$$?; \
+	    $(SHARE:%=--share %) --evidence docs/evidence.md -n $(PROOF_WORKERS) --no-loadscope-reorder -k "$(PROOFS)" $(ARGS) || code=$$?; \
 	  case $$code in 0) ran=1;; 5) ;; *) failed=$$code;; esac; \
 	  [ "$$tests" != tests ] || tests="$(ON_BROKER)"; \
 	done; \

@@ -39,7 +39,7 @@ class AsyncDelayedProducer(BaseProducer):
     def _begin(self, max_pending: int) -> None:
         self._room = asyncio.Semaphore(max_pending)
         self._pending: set[Send] = set()
-        self._handoff_queue = HandoffQueue(lambda: len(self._pending), self._refused, self._clock)
+        self._handoff_queue = HandoffQueue(self._runs, lambda: len(self._pending), self._refused, self._clock)
         self._finished: deque[Send] = deque()
         self._is_called = False
         self._continuations: set[asyncio.Task[None]] = set()

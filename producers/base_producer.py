@@ -143,12 +143,10 @@ class Batch:
 
 @dataclass(slots=True, eq=False, repr=False)
 class Send:
-    """Send of a timer or a cancellation, through one or more attempts; also the client's callback for each attempt that
-    is not part of a run.
+    """Send of a timer or a cancellation, through one or more attempts; also the client's callback for an attempt that
+    no other send tells of.
 
-    A run: sends that are handed over to one producer together. Only the last one has a callback in Python, since each
-    such call waits for the interpreter's lock on the client's own thread. The client gives the others' answers to a
-    method of a dictionary. A producer answers in order, so all of them are there when the last one is called.
+    See `timewheel.producers.runs` for runs.
     """
 
     outgoing: Outgoing  # message to send
@@ -162,7 +160,8 @@ class Send:
     message_id: Any = None  # the client's message id; meaningful if the result is Ok
     answer: dict[Any, Any] | None = None  # result and message id of an attempt in a run; empty until they are known
     run: Sequence[Send] = ()  # earlier sends of the run that this one ends
-    handed_over: bool = True  # False if the client refused the message before it could have written any of it
+    # False if the client refused the message before it could have written any of it; None: not known, in a run
+    handed_over: bool | None = True
     sending_thread: int = 0
     batch: Batch | None = None  # batch of the limiter; None once the send has ended
     raised: Exception | None = None  # error with which the client's code refused the message
@@ -189,10 +188,29 @@ class Send:
         self.pooled.send(self.outgoing, self)
         self.sending_thread = 0
 
-    def start_in_run(self) -> None:
+    def start_in_run(self, *, is_heard: bool) -> None:
         """Hand the message over like `start`, as a send of a run that is not its last."""
-        self.answer = {}
-        self.pooled.send(self.outgoing, self.answer.setdefault)
+        self.handed_over = self.result = None
+        self.answer = {} if is_heard else None
+        self.pooled.send(self.outgoing, None if self.answer is None else self.answer.setdefault)
+
+    @property
+    def is_unheard(self) -> bool:
+        """True if the other sends of the run must tell the answer."""
+        return self.handed_over is None and self.answer is None and self.result is None and self.raised is None
+
+    @property
+    def is_stored(self) -> bool:
+        """True if the client has told a place."""
+        return self._told() is Outcome.OK
+
+    @property
+    def is_unknown(self) -> bool:
+        """True if the client has told a result that says neither that the message is stored nor that it is not."""
+        return self._told() is Outcome.UNKNOWN
+
+    def _told(self) -> Outcome | None:
+        return None if self.result is None else outcome_of_result(self.result, self.message_id)
 
     def is_answered(self) -> bool:
         """Take the answer of an attempt in a run; False: the client has not given it yet."""
@@ -252,6 +270,7 @@ class BaseProducer:
         self._process = ProcessGuard()
         self._closed = False
         options = ProducerOptions(schema, producer_options)
+        self._runs = options.runs
         self._producers = PlanProducers(reaching(client), options, plan)
         self._pool: ProducerPool[Key] = ProducerPool(
             max_producers=room_for_all(plan) if max_producers is None else max_producers,
@@ -372,16 +391,18 @@ class BaseProducer:
         """
         overdue: list[Send] = self._pool.inspect()
         for send in overdue:
-            send.result, send.answer = NO_RESULT, None
+            send.result, send.answer, send.handed_over = NO_RESULT, None, True
         unanswered, self._unanswered = self._unanswered, []
         return overdue + unanswered
 
     def _answered(self, finished: Sequence[Send]) -> list[Send]:
         """Return those sends, and the sends of the runs that they end. Where the client refused the last of a run on
-        the spot, the others have no answer yet: the next rounds look for it.
+        the spot, others may have no answer yet: the next rounds look for it.
         """
         sends: list[Send] = []
         for send in finished:
+            if send.run:
+                self._runs.tell(send.run, send)
             for one in (*send.run, send):
                 known = one.raised is not None or one.is_answered()
                 (sends if known else self._unanswered).append(one)
@@ -407,17 +428,17 @@ class BaseProducer:
         """
         if send.raised is not None:
             return self._refused_by_client(send, send.raised)
-        outcome = outcome_of_result(send.result, send.message_id, handed_over=send.handed_over)
         sent = send.outgoing
+        if send.result is None:
+            return self._again(send, Outcome.REOPEN, "nobody knows what became of it, in a batch")
+        outcome = outcome_of_result(send.result, send.message_id, handed_over=send.handed_over is not False)
         is_plain = send.cancellation is None and not sent.generation  # a timer that replaces no other
         if outcome is Outcome.OK and not sent.release_at_ms and is_plain:
             return None
         self._pool.failed(send.pooled, send.result, outcome)
-        if outcome is Outcome.UNKNOWN and send.answer is not None:
-            # Of a send in a run it is not known whether the client refused it on the spot: go on as if it had, under
-            # the same id, and call nothing "not stored" from here on.
-            outcome = outcome_of_result(send.result, send.message_id, handed_over=False)
-            send.stored = True
+        if outcome is Outcome.UNKNOWN and send.handed_over is None:
+            refused = outcome_of_result(send.result, send.message_id, handed_over=False)
+            return self._again(send, refused, cause_of(send.result))
         send.attempts += 1
         step = self._next_step(send, outcome, cause_of(send.result))
         if isinstance(step, Outgoing):
@@ -425,6 +446,17 @@ class BaseProducer:
             send.outgoing = step
         elif step is None and not is_plain:
             step = self._cancel_next(send)
+        return step
+
+    def _again(self, send: Send, outcome: Outcome, cause: str) -> TimewheelError | Outgoing | None:
+        """Continue a send of a run that may be stored, or was refused with this outcome: nothing calls it "not stored"
+        from here on.
+        """
+        send.stored = True
+        send.attempts += 1
+        step = self._next_step(send, outcome, cause)
+        if isinstance(step, Outgoing):
+            send.outgoing = step
         return step
 
     def _cancel_next(self, send: Send) -> Outgoing | None:

@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from queue import Empty, SimpleQueue
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar
 
 from timewheel.client.hooks import Hooks
 from timewheel.client.producer_pool import CLOSED
@@ -16,6 +16,7 @@ from timewheel.core.errors import ClientMisuse
 from timewheel.events import ProducerDispatcherFailed
 
 from .base_producer import Batch, Send
+from .runs import TOGETHER, Runs
 
 
 class InFlightLimiter:
@@ -107,9 +108,8 @@ class InFlightLimiter:
             raise ClientMisuse(CLOSED)
 
 
-TOGETHER = 128  # messages handed over together; preparing that many takes about a millisecond
-BUSY_FROM = 2 * TOGETHER
-"""Pending sends from which on messages wait for each other. With fewer, each message is handed over at once."""
+BUSY_FROM = 64
+"""Sends with the client from which on further messages wait for each other. With fewer, each is handed over at once."""
 MAX_WAIT_MS = 5
 """Longest wait of a message for other messages while the broker answers: a slow stream of sends over a slow broker."""
 
@@ -120,13 +120,17 @@ class HandoffQueue:
     Every call into the client releases Python's interpreter lock, and while sends are pending the client's own thread
     waits for that lock to report results. If messages are prepared and handed over individually, the lock changes hands
     twice per message, which costs more than the rest of a send in Python. If messages are handed over together, the
-    lock changes hands a few times for many messages, and those of one producer are a run (see `Send`).
+    lock changes hands a few times for many messages. Those of one producer are a run (`timewheel.producers.runs`), and
+    one thread at a time hands over, so that nothing comes between the messages of a run.
 
-    No message is ever stuck: `put` keeps a message back only while `BUSY_FROM` sends are pending. Fewer than `TOGETHER`
-    of them are in this queue, so other sends are with the client, and the thread that ends them calls `some_ended`.
+    No message is ever stuck: `put` keeps a message back only while `BUSY_FROM` sends are with the client, and the thread
+    that ends them calls `some_ended`.
     """
 
-    def __init__(self, under_way: Callable[[], int], refused: Callable[[Send, Exception], None], clock: Clock) -> None:
+    def __init__(
+        self, runs: Runs, under_way: Callable[[], int], refused: Callable[[Send, Exception], None], clock: Clock
+    ) -> None:
+        self._runs = runs
         self._under_way = under_way
         self._refused = refused
         self._monotonic_ms = clock.monotonic_ms  # bound once: called for every few messages
@@ -140,13 +144,21 @@ class HandoffQueue:
             self._since_ms = self._monotonic_ms()
         self._ready.append(send)
         # In this order: sends that end after the check find every message that was put before it.
-        if len(self._ready) >= TOGETHER or self._under_way() < BUSY_FROM:
+        if len(self._ready) >= TOGETHER or not self._is_busy():
             self.hand_over()
+
+    def put_urgent(self, send: Send) -> None:
+        """Hand a message over now, behind those that are ready."""
+        self._ready.append(send)
+        self.hand_over()
 
     def some_ended(self) -> None:
         """Hand over ready messages, unless more sends will end, and soon. Call this after sends have ended."""
-        if self._ready and (self._under_way() < BUSY_FROM or self._monotonic_ms() - self._since_ms > MAX_WAIT_MS):
+        if self._ready and (not self._is_busy() or self._monotonic_ms() - self._since_ms > MAX_WAIT_MS):
             self.hand_over()
+
+    def _is_busy(self) -> bool:
+        return self._under_way() - len(self._ready) >= BUSY_FROM
 
     def hand_over(self) -> None:
         """Hand over all ready messages, in the order in which they were put.
@@ -164,11 +176,8 @@ class HandoffQueue:
         ready = self._ready
         while ready:
             together = [ready.popleft() for _ in range(min(len(ready), TOGETHER))]
-            runs: dict[Any, list[Send]] = {}
-            for send in together:
-                runs.setdefault(send.pooled, []).append(send)
             try:
-                for run in runs.values():
+                for run in self._runs.of(together):
                     self._hand_over_run(run)
             except BaseException:
                 # Interrupted, perhaps after the handover: twice under one timer id is safe, never is not.
@@ -176,17 +185,17 @@ class HandoffQueue:
                 raise
 
     def _hand_over_run(self, run: list[Send]) -> None:
-        last = run.pop()
-        last.run = run
+        *earlier, last = run
+        last.run = earlier
+        is_heard = not self._runs.is_batched(last)
         for send in run:
-            self._hand_over_one(send, send.start_in_run)
-        self._hand_over_one(last, last.start)
-
-    def _hand_over_one(self, send: Send, start: Callable[[], None]) -> None:
-        try:
-            start()
-        except Exception as error:  # noqa: BLE001 - the client has errors of its own; the sender gets them
-            self._refused(send, error)
+            try:
+                if send is last:
+                    send.start()
+                else:
+                    send.start_in_run(is_heard=is_heard or send is earlier[0])
+            except Exception as error:  # noqa: BLE001 - the client has errors of its own; the sender gets them
+                self._refused(send, error)
 
 
 T = TypeVar("T")

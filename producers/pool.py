@@ -19,15 +19,18 @@ from timewheel.core.plan import Calendar, Native, Plan, Tiered, Wheel
 from timewheel.core.plurals import counted
 
 from .prepare import Outgoing, Place
+from .runs import Runs
 
 SEND_TIMEOUT_MS = 30_000  # pulsar-client's own default
 BATCH = "batching_max_messages"
+BATCH_BYTES = "batching_max_allowed_size_in_bytes"
+BATCHING = "batching_type"
 PASSED_THROUGH = frozenset(
     {
-        "batching_max_allowed_size_in_bytes",
+        BATCH_BYTES,
         BATCH,
         "batching_max_publish_delay_ms",
-        "batching_type",
+        BATCHING,
         "compression_type",
         "properties",
         "send_timeout_millis",
@@ -87,6 +90,11 @@ class ProducerOptions:
             "batching_enabled": True,
             "batching_max_publish_delay_ms": 1,
         }
+        self.runs = Runs(
+            options.get(BATCH, LARGEST_BATCH),
+            options.get(BATCH_BYTES, 128 * 1024),  # pulsar-client's own default
+            in_order=options.get(BATCHING, pulsar.BatchingType.Default) == pulsar.BatchingType.Default,
+        )
         self._held: dict[str, Any] = {
             "batching_enabled": True,
             # Cheap to compute, and a batch of timers is repetitive.

@@ -58,7 +58,7 @@ class DelayedProducer(BaseProducer):
         self._aside = DaemonWorkers(name="timewheel-producer-again", limit=THREADS)
         # The thread that finishes sends may not wait for itself: it exceeds the limit by the sends of its callbacks.
         self._limiter = InFlightLimiter(max_pending, lambda: not self._dispatcher.is_current_thread())
-        self._handoff_queue = HandoffQueue(lambda: self._limiter.inside, self._refused, self._clock)
+        self._handoff_queue = HandoffQueue(self._runs, lambda: self._limiter.inside, self._refused, self._clock)
         self._dispatcher.start()
         end_at_exit(self, lambda producer: producer.close(EXIT_MS / 1000))
 
@@ -166,13 +166,13 @@ class DelayedProducer(BaseProducer):
         waiting: _Waiting[Timer] = _Waiting()
         send = Send(outgoing, self._dispatcher.put_urgent, waiting)
         send.older_due_ms = None if older is None else older.due_ms
-        self._submit(send, self._start)
+        self._submit(send, self._handoff_queue.put_urgent)
         return waiting.result()
 
     def _cancelled(self, cancelling: Callable[[_Waiting[CancelResult]], Send]) -> CancelResult:
         self._refuse_to_wait("cancel", "cancel_async")
         waiting: _Waiting[CancelResult] = _Waiting()
-        self._submit(cancelling(waiting), self._start)
+        self._submit(cancelling(waiting), self._handoff_queue.put_urgent)
         return waiting.result()
 
     def _refuse_to_wait(self, what: str, instead: str) -> None:
@@ -266,17 +266,10 @@ class DelayedProducer(BaseProducer):
             except Exception as error:  # noqa: BLE001 - the client has errors of its own; `_opening_failed` knows them
                 self._opening_failed(send, error)
 
-    def _start(self, send: Send) -> None:
-        """Hand over a send whose producer is borrowed to the client now."""
-        try:
-            send.start()
-        except Exception as error:
-            raise self._refused_by_client(send, error) from error
-
     def _refused(self, send: Send, error: Exception) -> None:
-        """Let the dispatcher report a message that was not sent; its caller went on long ago."""
+        """Let the dispatcher report a message that was not sent."""
         send.raised = error
-        self._dispatcher.put(send)
+        send.finished(send)
 
     def _conclude(self, finished: list[Send]) -> None:
         """Conclude finished attempts; runs on the dispatcher's thread."""

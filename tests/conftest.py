@@ -150,6 +150,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--seeds", type=int, default=1, metavar="COUNT", help="how many seeds each seeded proof is played by"
     )
     group.addoption(
+        "--share",
+        metavar="NUMBER/SHARES",
+        help="run the proofs of one share of the files, as CI does: 1/4, 2/4, 3/4, 4/4",
+    )
+    group.addoption(
         "--evidence",
         type=Path,
         metavar="FILE",
@@ -163,6 +168,14 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 def _is_proof(item: pytest.Item) -> bool:
     return any(item.get_closest_marker(name) is not None for name in ("proof", "short"))
+
+
+def _is_in_share(item: pytest.Item, share: str | None) -> bool:
+    """Return whether a test belongs to a share: whole files do, since their tests share expensive resources."""
+    if share is None:
+        return True
+    number, shares = map(int, share.split("/"))
+    return zlib.crc32(item.path.name.encode()) % shares == number % shares
 
 
 def _is_property(item: pytest.Item) -> bool:
@@ -194,8 +207,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     by_kind: dict[bool, list[pytest.Item]] = {True: [], False: []}
     for item in items:
         by_kind[_is_proof(item)].append(item)
-    config.hook.pytest_deselected(items=by_kind[not wanted])
-    items[:] = by_kind[wanted]
+    chosen = [item for item in by_kind[wanted] if _is_in_share(item, config.getoption("share"))]
+    config.hook.pytest_deselected(items=[item for item in items if item not in set(chosen)])
+    items[:] = chosen
     for item in items:
         folder = _folder(item)
         if folder not in FOLDERS:

@@ -135,6 +135,7 @@ def test_all_that_waits_goes_back_at_once_and_none_is_lost_early_or_twice(
 
 
 @pytest.mark.parametrize("name", SCHEMES)
+@pytest.mark.short
 def test_killed_in_the_middle_and_run_again_it_loses_none(pulsar_broker: Broker, tmp_path: Path, name: str) -> None:
     count = 3_000
     with Stage(pulsar_broker, staged(*SCHEMES[name])) as stage:

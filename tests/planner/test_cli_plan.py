@@ -130,6 +130,7 @@ def test_the_three_figures_are_told_with_how_they_are_known(planned: Result) -> 
     assert "Simple rules for comparison" in planned.stderr
 
 
+@pytest.mark.short
 def test_a_topic_without_partitions_gets_a_plan_without_and_is_predicted_by_it(run: Any, folder: Path) -> None:
     file = folder / "unpartitioned.toml"
     with pytest.MonkeyPatch.context() as patch:
@@ -163,6 +164,7 @@ def faulty(folder: Path) -> Path:
 COLUMNS = ("--publish", "sent", "--delay", "wait", "--time-unit", "s", "--delay-unit", "s")
 
 
+@pytest.mark.short
 def test_a_shadow_is_planned_where_nobody_is_to_change(run: Any, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(choose, "candidate_plans", some_candidates)
     out, report = folder / "shadow.toml", folder / "shadow.html"

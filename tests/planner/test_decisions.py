@@ -203,6 +203,7 @@ def test_the_law_is_wrong_for_dependent_delays_by_any_factor(name: str, evidence
 
 
 @pytest.mark.parametrize("rollover", ROLLOVERS)
+@pytest.mark.short
 def test_the_same_for_few_timers_of_a_few_histories(spark: SparkSession, rollover: Rollover) -> None:
     assert _are_decided_as_by_hand(spark, EVERYDAY, FEW_ROWS, rollover)["histories"] == len(EVERYDAY) // 2 * len(PARTS)
 
@@ -221,6 +222,7 @@ def most_again(plan: Plan, own: ByHand, profile: BrokerProfile) -> int:
 
 
 @pytest.mark.parametrize("long", [20, 8])
+@pytest.mark.short
 def test_of_a_broker_that_writes_bitmaps_no_plan_is_said_to_fit_that_brings_messages_again(
     spark: SparkSession, long: int
 ) -> None:
@@ -266,6 +268,7 @@ def nine(rng: np.random.Generator) -> Timers:
 
 
 @pytest.mark.parametrize(("timers", "limit", "partitions"), [(blocks, 1_100, 1), (nine, 152, 3)])
+@pytest.mark.short
 def test_of_all_candidates_none_moves_timers_that_native_delays_can_hold(
     spark: SparkSession, timers: Callable[[np.random.Generator], Timers], limit: int, partitions: int
 ) -> None:

@@ -488,6 +488,7 @@ def timers_of(rows: Any) -> tuple[list[Timer], list[str]]:
 
 
 @pytest.mark.parametrize("one", [pytest.param(one, id=one.name) for one in CASES])
+@pytest.mark.short
 def test_a_file_gives_its_timers_or_an_error_whose_remedy_works(
     outcomes: dict[str, tuple[Any, Any]], one: Case
 ) -> None:

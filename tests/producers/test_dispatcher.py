@@ -21,11 +21,12 @@ from timewheel.producers.dispatcher import (
     BUSY_MS,
     LINGER_MS,
     MAX_WAIT_MS,
-    TOGETHER,
     Dispatcher,
     HandoffQueue,
     InFlightLimiter,
 )
+from timewheel.producers.prepare import Outgoing
+from timewheel.producers.runs import TOGETHER, Runs
 from timewheel.testing import eventually
 
 CLOCK = SystemClock()
@@ -164,6 +165,9 @@ def test_drain_gives_up_at_its_deadline() -> None:
 CLOCK = SystemClock()
 
 
+BUSY = BUSY_FROM + 1_000_000
+RUNS = Runs(1_000, 128 * 1024, in_order=True)
+OUTGOING = Outgoing("topic", 0, "due", b"x", {}, None, None, None, 0, "id", 0, 0)
 POOLED: PooledProducer[Any] = PooledProducer(("topic", 0), None, lambda: None, None)
 
 
@@ -173,6 +177,7 @@ class Sent(Send):
     def __init__(self, name: int, started: list[int], error: BaseException | None = None) -> None:
         self.name = name
         self.pooled = POOLED
+        self.outgoing = OUTGOING
         self._started = started
         self.error = error
 
@@ -181,7 +186,7 @@ class Sent(Send):
             raise self.error
         self._started.append(self.name)
 
-    def start_in_run(self) -> None:
+    def start_in_run(self, **_: bool) -> None:
         self.start()
 
 
@@ -191,7 +196,7 @@ def unexpected(send: Any, error: Exception) -> None:
 
 def test_while_the_client_is_not_busy_each_is_handed_over_at_once() -> None:
     started: list[int] = []
-    handoff_queue = HandoffQueue(lambda: BUSY_FROM - 1, unexpected, CLOCK)
+    handoff_queue = HandoffQueue(RUNS, lambda: BUSY_FROM - 1, unexpected, CLOCK)
     for name in range(3):
         handoff_queue.put(Sent(name, started))
         assert started[-1] == name
@@ -199,7 +204,7 @@ def test_while_the_client_is_not_busy_each_is_handed_over_at_once() -> None:
 
 def test_while_it_is_busy_they_are_handed_over_together_in_order() -> None:
     started: list[int] = []
-    handoff_queue = HandoffQueue(lambda: BUSY_FROM, unexpected, CLOCK)
+    handoff_queue = HandoffQueue(RUNS, lambda: BUSY, unexpected, CLOCK)
     for name in range(TOGETHER - 1):
         handoff_queue.put(Sent(name, started))
     assert started == []
@@ -209,8 +214,8 @@ def test_while_it_is_busy_they_are_handed_over_together_in_order() -> None:
 
 def test_when_the_client_has_less_to_do_what_waits_is_handed_over() -> None:
     started: list[int] = []
-    under_way = BUSY_FROM
-    handoff_queue = HandoffQueue(lambda: under_way, unexpected, CLOCK)
+    under_way = BUSY_FROM + 1  # it and those with the client
+    handoff_queue = HandoffQueue(RUNS, lambda: under_way, unexpected, CLOCK)
     handoff_queue.put(Sent(0, started))
     assert started == []
     under_way -= 1
@@ -228,7 +233,7 @@ def test_two_threads_do_not_overtake_each_other() -> None:
             assert may_go_on.wait(10)
             super().start()
 
-    handoff_queue = HandoffQueue(lambda: 0, unexpected, CLOCK)
+    handoff_queue = HandoffQueue(RUNS, lambda: 0, unexpected, CLOCK)
     slow = threading.Thread(target=handoff_queue.put, args=(Slow(0, started),))
     slow.start()
     assert is_starting.wait(10)
@@ -243,7 +248,7 @@ def test_two_threads_do_not_overtake_each_other() -> None:
 def test_nothing_waits_long_while_the_broker_answers() -> None:
     started: list[int] = []
     clock = ManualClock()
-    handoff_queue = HandoffQueue(lambda: BUSY_FROM, unexpected, clock)
+    handoff_queue = HandoffQueue(RUNS, lambda: BUSY, unexpected, clock)
     handoff_queue.put(Sent(0, started))
     clock.advance(1)
     handoff_queue.put(Sent(1, started))  # the first of those that wait counts
@@ -262,7 +267,7 @@ def test_what_the_client_refuses_is_told_and_the_others_go_on() -> None:
     def take(send: Any, error: Exception) -> None:
         refused.append((send.name, str(error)))
 
-    handoff_queue = HandoffQueue(lambda: BUSY_FROM, take, CLOCK)
+    handoff_queue = HandoffQueue(RUNS, lambda: BUSY, take, CLOCK)
     handoff_queue.put(Sent(0, started, ValueError("no")))
     handoff_queue.put(Sent(1, started))
     handoff_queue.hand_over()
@@ -271,7 +276,7 @@ def test_what_the_client_refuses_is_told_and_the_others_go_on() -> None:
 
 def test_an_interrupt_loses_none() -> None:
     started: list[int] = []
-    handoff_queue = HandoffQueue(lambda: BUSY_FROM, unexpected, CLOCK)
+    handoff_queue = HandoffQueue(RUNS, lambda: BUSY, unexpected, CLOCK)
     interrupted = Sent(0, started, KeyboardInterrupt())
     handoff_queue.put(interrupted)
     handoff_queue.put(Sent(1, started))
@@ -284,7 +289,7 @@ def test_an_interrupt_loses_none() -> None:
 
 def test_many_threads_hand_over_every_message_once() -> None:
     started: list[int] = []
-    handoff_queue = HandoffQueue(lambda: BUSY_FROM, unexpected, CLOCK)
+    handoff_queue = HandoffQueue(RUNS, lambda: BUSY, unexpected, CLOCK)
 
     def work(first: int) -> None:
         for name in range(first, first + 5_000):

@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 import asyncio
+import datetime as dt
 from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
 import _pulsar
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tests.support.scripted_sends import DEADLINE_MS, PLAN, SOON, STORED, STORED_NOT, Client, Producer, R, Sending
-from timewheel.client.producer_pool import ROUND_MS
+from timewheel.client.producer_pool import ROUND_MS, PooledProducer
 from timewheel.core.errors import PayloadTooLarge, SendFailed, SendOutcomeUnknown
 from timewheel.producers import AsyncDelayedProducer
 from timewheel.producers.base_producer import Send
-from timewheel.producers.dispatcher import BUSY_FROM, TOGETHER
+from timewheel.producers.dispatcher import BUSY_FROM
+from timewheel.producers.prepare import Outgoing
+from timewheel.producers.runs import TOGETHER, Place, Runs, places_between
 from timewheel.testing import eventually
 
-ALONE = BUSY_FROM - 1  # so many are handed over at once, each with a callback of its own, before the first run
+ALONE = BUSY_FROM  # so many are handed over at once, each with a callback of its own, before the first run
 LAST = ALONE + TOGETHER - 1
 
 
@@ -111,6 +116,105 @@ def test_where_the_client_refuses_the_last_on_the_spot_the_others_are_told_withi
     sending.rounds(1)
     assert outcomes(sending, TOGETHER - 1) == [None] * (TOGETHER - 1)
     sending.close()
+
+
+FAR = dt.timedelta(hours=1, minutes=30)  # held by a relay: batched
+
+
+@pytest.fixture
+def batched() -> Iterator[Sending]:
+    """Sends into a tier of which the last `TOGETHER` are a run."""
+    found = Sending()
+    for _ in range(LAST + 1):
+        found.send(FAR)
+    yield found
+    found.close()
+
+
+def entry(entry_id: int, size: int) -> list[Any]:
+    """Return the ids that the client tells of a batch's messages."""
+    return [message_id(ledger=9, entry_id=entry_id, index=index, size=size) for index in range(size)]
+
+
+def message_id(*, ledger: int, entry_id: int, index: int, size: int) -> Any:
+    """Return `MessageIdData` of PulsarApi.proto as the client reads it: each number is below 16,384."""
+    fields = {1: ledger, 2: entry_id, 4: index, 6: size}
+    data = bytes(byte for field, number in fields.items() for byte in (field << 3, number & 0x7F | 0x80, number >> 7))
+    return _pulsar.MessageId.deserialize(data)
+
+
+def test_the_client_is_asked_about_the_ends_of_a_batched_run_alone(batched: Sending) -> None:
+    (producer,) = batched.client.producers
+    assert [callback is not None for callback in producer.sent[ALONE:]] == [True, *[False] * (TOGETHER - 2), True]
+
+
+@pytest.mark.parametrize("cut", [0, 1, 2, 100, TOGETHER - 1])
+def test_all_of_a_run_in_two_entries_are_stored_where_they_lie(batched: Sending, cut: int) -> None:
+    ids = [*entry(1, 5 + cut)[5:], *entry(2, TOGETHER - cut + 3)[: TOGETHER - cut]]
+    (producer,) = batched.client.producers
+    producer.sent[ALONE](R.Ok, ids[0])
+    producer.sent[LAST](R.Ok, ids[-1])
+    assert outcomes(batched, TOGETHER) == [None] * TOGETHER
+    told = [(timer.message_id.entry_id(), timer.message_id.batch_index()) for timer in batched.timers]
+    assert told == [(one.entry_id(), one.batch_index()) for one in ids]
+
+
+def test_what_may_lie_in_a_third_entry_is_sent_again_alone(batched: Sending) -> None:
+    (producer,) = batched.client.producers
+    producer.sent[ALONE](R.Ok, entry(1, 5)[0])
+    producer.sent[LAST](R.Ok, entry(3, 5)[-1])
+    assert outcomes(batched, 2) == [None, None]
+    batched.rounds(1)
+    eventually(lambda: len(producer.sent) >= LAST + 1 + TOGETHER // 2)
+
+
+@pytest.mark.parametrize("unknown", ["first", "last", "both"])
+def test_a_run_whose_end_is_unknown_is_unknown_but_for_what_is_stored(batched: Sending, unknown: str) -> None:
+    (producer,) = batched.client.producers
+    for end, number in (("first", ALONE), ("last", LAST)):
+        lost = unknown in (end, "both")
+        producer.sent[number](R.Timeout if lost else R.Ok, STORED_NOT if lost else entry(1, 20)[3])
+    stored = 0 if unknown == "both" else 1
+    told = outcomes(batched, TOGETHER)
+    assert Counter(told) == Counter({None: stored, SendOutcomeUnknown.__name__: TOGETHER - stored})
+
+
+@given(sizes=st.lists(st.integers(1, 6), min_size=1, max_size=6), data=st.data())
+def test_places_follow_from_both_ends_just_if_these_lie_in_the_same_or_in_neighbouring_entries(
+    sizes: list[int], data: st.DataObject
+) -> None:
+    places = [Place(1, number, index, size) for number, size in enumerate(sizes) for index in range(size)]
+    at = data.draw(st.integers(0, len(places) - 1))
+    to = data.draw(st.integers(at, len(places) - 1))
+    found = places_between(places[at], places[to], to - at - 1) if to > at else []
+    if places[to].entry - places[at].entry <= 1:
+        assert found == [place[:3] for place in places[at + 1 : to]]
+    else:
+        assert found is None
+
+
+def test_a_run_is_halved_after_one_that_was_cut_in_pieces_and_grows_again() -> None:
+    runs, pooled = Runs(1_000, 1_000, in_order=True), PooledProducer(("tier", 0), None, lambda: None, None)
+    outgoing = Outgoing("tier", 0, "relay", b"x", {}, None, None, None, 0, "id", 0, 0)
+
+    def lengths(payload: bytes = b"x") -> list[int]:
+        sends = [Send(outgoing._replace(payload=payload), lambda _: None, None) for _ in range(TOGETHER)]
+        for send in sends:
+            send.pooled = pooled
+        return [len(run) for run in runs.of(sends)]
+
+    assert lengths() == [TOGETHER]
+    assert lengths(bytes(300)) == [3] * (TOGETHER // 3) + [TOGETHER % 3], "no more bytes than a batch takes"
+    for first, last in ((entry(1, 1)[0], entry(3, 1)[0]), (entry(1, 1)[0], entry(2, 2)[1])):
+        run = [Send(outgoing, lambda _: None, None) for _ in range(3)]
+        for send, message_id in zip(run, (first, None, last), strict=True):
+            send.pooled = PooledProducer(("tier", 0), None, lambda: None, lambda *_: None)
+            send.start_in_run(is_heard=send is run[0])
+            if message_id is not None:
+                (send.answer.setdefault if send is run[0] else send)(R.Ok, message_id)  # type: ignore[union-attr]
+        runs.tell(run[:2], run[2])
+        assert lengths()[0] in (TOGETHER // 2, TOGETHER // 2 + 1)
+    assert lengths()[0] == TOGETHER // 2 + 1
 
 
 def test_asyncio_sends_go_in_runs_too() -> None:

@@ -93,8 +93,8 @@ class Sending:
         self.timers: list[Timer] = []  # in the order of the outcomes
         self.producer = DelayedProducer(self.client, PLAN, clock=self.clock, hooks=(self.events.append,))
 
-    def send(self) -> None:
-        self.producer.send_async(b"x", self._ended, deliver_after=SOON)
+    def send(self, deliver_after: dt.timedelta = SOON) -> None:
+        self.producer.send_async(b"x", self._ended, deliver_after=deliver_after)
 
     def outcome(self) -> TimewheelError | None:
         eventually(lambda: not self.outcomes.empty() or (self._until_next_round() is None and None), poll=LOOK_S)
