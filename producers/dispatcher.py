@@ -123,8 +123,8 @@ class HandoffQueue:
     lock changes hands a few times for many messages. Those of one producer are a run (`timewheel.producers.runs`), and
     one thread at a time hands over, so that nothing comes between the messages of a run.
 
-    No message is ever stuck: `put` keeps a message back only while `BUSY_FROM` sends are with the client, and the thread
-    that ends them calls `some_ended`.
+    No message is ever stuck: `put` keeps a message back only while `BUSY_FROM` sends are with the client, and the
+    thread that ends them calls `some_ended`.
     """
 
     def __init__(

@@ -18,12 +18,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import _pulsar
 
-from timewheel.client.native import batch_size_of
+from timewheel.client.native import batch_size_of, tells_entries
 
 if TYPE_CHECKING:
     from .base_producer import Send
 
 TOGETHER = 128  # messages handed over together; preparing that many takes about a millisecond
+MOST_BATCHED = 32
+"""Longest run whose ends tell of the others: short, so that a batch timer seldom cuts it twice."""
 
 
 class Runs:
@@ -36,7 +38,7 @@ class Runs:
     """
 
     def __init__(self, messages: int, size_bytes: int, *, in_order: bool) -> None:
-        self._most = min(messages, TOGETHER)
+        self._most = min(messages, MOST_BATCHED)
         self._size_bytes = size_bytes
         self._in_order = in_order
         self._now = self._most
@@ -54,7 +56,7 @@ class Runs:
 
     def is_batched(self, send: Send) -> bool:
         """Return whether the first and the last of a run tell of the others."""
-        return self._in_order and send.outgoing.place == "relay"
+        return self._in_order and send.outgoing.place == "relay" and tells_entries(send.pooled.producer)
 
     def _split(self, sends: Iterable[Send]) -> Iterator[list[Send]]:
         run: list[Send] = []

@@ -16,11 +16,11 @@ from hypothesis import strategies as st
 from tests.support.scripted_sends import DEADLINE_MS, PLAN, SOON, STORED, STORED_NOT, Client, Producer, R, Sending
 from timewheel.client.producer_pool import ROUND_MS, PooledProducer
 from timewheel.core.errors import PayloadTooLarge, SendFailed, SendOutcomeUnknown
-from timewheel.producers import AsyncDelayedProducer
+from timewheel.producers import AsyncDelayedProducer, runs
 from timewheel.producers.base_producer import Send
 from timewheel.producers.dispatcher import BUSY_FROM
 from timewheel.producers.prepare import Outgoing
-from timewheel.producers.runs import TOGETHER, Place, Runs, places_between
+from timewheel.producers.runs import MOST_BATCHED, TOGETHER, Place, Runs, places_between
 from timewheel.testing import eventually
 
 ALONE = BUSY_FROM  # so many are handed over at once, each with a callback of its own, before the first run
@@ -118,12 +118,14 @@ def test_where_the_client_refuses_the_last_on_the_spot_the_others_are_told_withi
     sending.close()
 
 
+BATCHED_LAST = ALONE + MOST_BATCHED - 1
 FAR = dt.timedelta(hours=1, minutes=30)  # held by a relay: batched
 
 
 @pytest.fixture
-def batched() -> Iterator[Sending]:
-    """Sends into a tier of which the last `TOGETHER` are a run."""
+def batched(monkeypatch: pytest.MonkeyPatch) -> Iterator[Sending]:
+    """Sends into a tier of which the last `MOST_BATCHED` are a run."""
+    monkeypatch.setattr(runs, "tells_entries", lambda _: True)
     found = Sending()
     for _ in range(LAST + 1):
         found.send(FAR)
@@ -145,16 +147,21 @@ def message_id(*, ledger: int, entry_id: int, index: int, size: int) -> Any:
 
 def test_the_client_is_asked_about_the_ends_of_a_batched_run_alone(batched: Sending) -> None:
     (producer,) = batched.client.producers
-    assert [callback is not None for callback in producer.sent[ALONE:]] == [True, *[False] * (TOGETHER - 2), True]
+    heard = [callback is not None for callback in producer.sent[ALONE : BATCHED_LAST + 1]]
+    assert heard == [True, *[False] * (MOST_BATCHED - 2), True]
+        True,
+        *[False] * (MOST_BATCHED - 2),
+        True,
+    ]
 
 
-@pytest.mark.parametrize("cut", [0, 1, 2, 100, TOGETHER - 1])
+@pytest.mark.parametrize("cut", [0, 1, 2, 20, MOST_BATCHED - 1])
 def test_all_of_a_run_in_two_entries_are_stored_where_they_lie(batched: Sending, cut: int) -> None:
-    ids = [*entry(1, 5 + cut)[5:], *entry(2, TOGETHER - cut + 3)[: TOGETHER - cut]]
+    ids = [*entry(1, 5 + cut)[5:], *entry(2, MOST_BATCHED - cut + 3)[: MOST_BATCHED - cut]]
     (producer,) = batched.client.producers
     producer.sent[ALONE](R.Ok, ids[0])
-    producer.sent[LAST](R.Ok, ids[-1])
-    assert outcomes(batched, TOGETHER) == [None] * TOGETHER
+    producer.sent[BATCHED_LAST](R.Ok, ids[-1])
+    assert outcomes(batched, MOST_BATCHED) == [None] * MOST_BATCHED
     told = [(timer.message_id.entry_id(), timer.message_id.batch_index()) for timer in batched.timers]
     assert told == [(one.entry_id(), one.batch_index()) for one in ids]
 
@@ -162,21 +169,21 @@ def test_all_of_a_run_in_two_entries_are_stored_where_they_lie(batched: Sending,
 def test_what_may_lie_in_a_third_entry_is_sent_again_alone(batched: Sending) -> None:
     (producer,) = batched.client.producers
     producer.sent[ALONE](R.Ok, entry(1, 5)[0])
-    producer.sent[LAST](R.Ok, entry(3, 5)[-1])
+    producer.sent[BATCHED_LAST](R.Ok, entry(3, 5)[-1])
     assert outcomes(batched, 2) == [None, None]
     batched.rounds(1)
-    eventually(lambda: len(producer.sent) >= LAST + 1 + TOGETHER // 2)
+    eventually(lambda: len(producer.sent) == LAST + 1 + MOST_BATCHED - 2)
 
 
 @pytest.mark.parametrize("unknown", ["first", "last", "both"])
 def test_a_run_whose_end_is_unknown_is_unknown_but_for_what_is_stored(batched: Sending, unknown: str) -> None:
     (producer,) = batched.client.producers
-    for end, number in (("first", ALONE), ("last", LAST)):
+    for end, number in (("first", ALONE), ("last", BATCHED_LAST)):
         lost = unknown in (end, "both")
         producer.sent[number](R.Timeout if lost else R.Ok, STORED_NOT if lost else entry(1, 20)[3])
     stored = 0 if unknown == "both" else 1
-    told = outcomes(batched, TOGETHER)
-    assert Counter(told) == Counter({None: stored, SendOutcomeUnknown.__name__: TOGETHER - stored})
+    told = outcomes(batched, MOST_BATCHED)
+    assert Counter(told) == Counter({None: stored, SendOutcomeUnknown.__name__: MOST_BATCHED - stored})
 
 
 @given(sizes=st.lists(st.integers(1, 6), min_size=1, max_size=6), data=st.data())
@@ -193,17 +200,18 @@ def test_places_follow_from_both_ends_just_if_these_lie_in_the_same_or_in_neighb
         assert found is None
 
 
-def test_a_run_is_halved_after_one_that_was_cut_in_pieces_and_grows_again() -> None:
-    runs, pooled = Runs(1_000, 1_000, in_order=True), PooledProducer(("tier", 0), None, lambda: None, None)
+def test_a_run_is_halved_after_one_that_was_cut_in_pieces_and_grows_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(runs, "tells_entries", lambda _: True)
+    split, pooled = Runs(1_000, 1_000, in_order=True), PooledProducer(("tier", 0), None, lambda: None, None)
     outgoing = Outgoing("tier", 0, "relay", b"x", {}, None, None, None, 0, "id", 0, 0)
 
     def lengths(payload: bytes = b"x") -> list[int]:
         sends = [Send(outgoing._replace(payload=payload), lambda _: None, None) for _ in range(TOGETHER)]
         for send in sends:
             send.pooled = pooled
-        return [len(run) for run in runs.of(sends)]
+        return [len(run) for run in split.of(sends)]
 
-    assert lengths() == [TOGETHER]
+    assert lengths() == [MOST_BATCHED] * (TOGETHER // MOST_BATCHED)
     assert lengths(bytes(300)) == [3] * (TOGETHER // 3) + [TOGETHER % 3], "no more bytes than a batch takes"
     for first, last in ((entry(1, 1)[0], entry(3, 1)[0]), (entry(1, 1)[0], entry(2, 2)[1])):
         run = [Send(outgoing, lambda _: None, None) for _ in range(3)]
@@ -212,9 +220,9 @@ def test_a_run_is_halved_after_one_that_was_cut_in_pieces_and_grows_again() -> N
             send.start_in_run(is_heard=send is run[0])
             if message_id is not None:
                 (send.answer.setdefault if send is run[0] else send)(R.Ok, message_id)  # type: ignore[union-attr]
-        runs.tell(run[:2], run[2])
-        assert lengths()[0] in (TOGETHER // 2, TOGETHER // 2 + 1)
-    assert lengths()[0] == TOGETHER // 2 + 1
+        split.tell(run[:2], run[2])
+        assert lengths()[0] in (MOST_BATCHED // 2, MOST_BATCHED // 2 + 1)
+    assert lengths()[0] == MOST_BATCHED // 2 + 1
 
 
 def test_asyncio_sends_go_in_runs_too() -> None:

@@ -247,6 +247,11 @@ def _read(consumer: Any, came: Came, requests: SimpleQueue[None]) -> None:
         came(None, message)
 
 
+def tells_entries(producer: Any) -> bool:
+    """Return whether a producer takes messages without a callback, and `batch_size_of` knows its entries."""
+    return type(producer) is pulsar.Producer
+
+
 def flush_soon(producer: Any) -> None:
     """Send a producer's pending batch; the callbacks of its sends report the outcome.
 
