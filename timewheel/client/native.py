@@ -255,7 +255,8 @@ def tells_entries(producer: Any) -> bool:
 def flush_soon(producer: Any) -> None:
     """Send a producer's pending batch; the callbacks of its sends report the outcome.
 
-    A client without such a call flushes, which waits for a round trip.
+    Only for a producer that no other thread uses (broker-facts: callbacks-in-c). A client without such a call flushes,
+    which waits for a round trip.
     """
     flush_async = getattr(getattr(producer, "_producer", None), "flush_async", None)
     if flush_async is None:
