@@ -227,6 +227,7 @@ class Receiver:
         self._is_catching_up = False
         self._gathers_until_ms = 0
         self._look_again_ms = 0
+        self._woken_ms = -1  # of the monotonic clock
         self._closed = False
 
     @property
@@ -242,23 +243,30 @@ class Receiver:
         with self._receiving:
             if self._closed:
                 return None
-            deadline_ms = self._clock.monotonic_ms() + timeout_ms
+            now_ms = self._clock.monotonic_ms()
+            deadline_ms = now_ms + timeout_ms
             while True:
-                wait_ms = self._wake(deadline_ms)
-                self._catch_up()
+                wait_ms: int | None = deadline_ms - now_ms
+                if not self._due or now_ms != self._woken_ms:
+                    # Nothing changes with time within a millisecond, in which many timers may be handed out.
+                    self._woken_ms = now_ms
+                    wait_ms = self._wake(deadline_ms)
+                    self._catch_up()
                 self._drop_overdue()
                 if self._due and self._others_may_come_first():
                     if wait_ms is None:
                         return None
                     with self._state:
                         self._clock.wait(self._never, min(wait_ms, GATHER_MS))
+                    now_ms = self._clock.monotonic_ms()
                     continue
                 if self._due and (self._pace is None or not self._waits_for_pace(self._pace, wait_ms)):
                     return self._due.pop()
                 if wait_ms is None:
                     return None
-                if not self._due:
-                    self._receive_one(wait_ms)
+                if not self._due and self._receive_one(wait_ms):
+                    self._catch_up()
+                now_ms = self._clock.monotonic_ms()
 
     def _catch_up(self) -> None:
         """After an outage, receive more and hand out the earliest due time first: brokers deliver in storage order.
