@@ -66,7 +66,9 @@ def shares(before: Any, after: Any) -> tuple[float, float]:
     passed = {
         name: getattr(after, name) - getattr(before, name) for name in after._fields if not name.startswith("guest")
     }
-    whole = sum(passed.values()) or 1.0
+    whole = sum(passed.values())
+    if not whole:
+        return 0.0, 0.0
     idle, stolen = passed["idle"] + passed.get("iowait", 0.0), passed.get("steal", 0.0)
     return (whole - idle - stolen) / whole, stolen / whole
 

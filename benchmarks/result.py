@@ -58,7 +58,8 @@ $ make bench ARGS="routing producer"  # some of them
 $ make bench ARGS="--write"           # write the answers into this page
 ```
 
-Ours and its comparison are measured in turn within a run: ratios travel to other machines, figures do not. On a busy machine nothing is written.
+Ours and its comparison are measured in turn within a run: ratios travel to other machines, figures do not. On
+a busy machine nothing is written.
 `benchmarks/NAME.py` describes how NAME measures; `--json FILE` writes all figures. A goal is met or MISSED."""
 
 _MARK = "## "
