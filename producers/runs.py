@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from .base_producer import Send
 
 TOGETHER = 128  # messages handed over together; preparing that many takes about a millisecond
-MOST_BATCHED = 32
+MOST_BATCHED = 64
 """Longest run whose ends tell of the others: short, so that a batch timer seldom cuts it twice."""
 
 
