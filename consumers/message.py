@@ -144,9 +144,6 @@ class DelayedMessage:
     """A timer that is due. Pulsar's accessors are methods, as on `pulsar.Message`; timewheel's are attributes.
 
     Attributes:
-        due_at: Due time (aware, UTC); None for a message without a readable envelope, since clients cannot see the due
-            time that a plain producer set.
-        lateness: Time from the due time until it was handed out; None without a due time, never negative.
         hops: Number of times that it was published again on its way; 0 without an envelope.
         timer_id: The sender's id or a generated id. For a plain producer's message its position, where the plan has an
             intake: the copy that a shadow may have made has the same id. Else None without an envelope.
@@ -158,15 +155,15 @@ class DelayedMessage:
     """
 
     __slots__ = (
+        "_due_ms",
+        "_handed_ms",
         "_message",
         "_notes",
         "attempt",
-        "due_at",
         "envelope_error",
         "generation",
         "handle",
         "hops",
-        "lateness",
         "timer_id",
     )
 
@@ -177,20 +174,31 @@ class DelayedMessage:
         self._notes: dict[str, Any] | None = None
         envelope = arrival.envelope
         self.envelope_error = arrival.envelope_error
-        self.due_at: dt.datetime | None = None
-        self.lateness: dt.timedelta | None = None
+        self._due_ms: int | None = None
+        self._handed_ms = handed_ms
         self.timer_id: str | None = None
         self.generation: int | None = None
         self.hops = 0
         self.attempt = 0
         if envelope is not None:
             if arrival.mark is not Mark.NATIVE:
-                self.due_at = _EPOCH + dt.timedelta(milliseconds=envelope.due_ms)
-                self.lateness = dt.timedelta(milliseconds=max(handed_ms - envelope.due_ms, 0))
+                self._due_ms = envelope.due_ms
             self.timer_id = envelope.timer_id
             self.generation = envelope.generation
             self.hops = envelope.hops
             self.attempt = envelope.life.attempt
+
+    @property
+    def due_at(self) -> dt.datetime | None:
+        """Due time (aware, UTC); None for a message without a readable envelope, since clients cannot see the due time
+        that a plain producer set.
+        """
+        return None if self._due_ms is None else _EPOCH + dt.timedelta(milliseconds=self._due_ms)
+
+    @property
+    def lateness(self) -> dt.timedelta | None:
+        """Time from the due time until it was handed out; None without a due time, never negative."""
+        return None if self._due_ms is None else dt.timedelta(milliseconds=max(self._handed_ms - self._due_ms, 0))
 
     @property
     def notes(self) -> dict[str, Any]:
