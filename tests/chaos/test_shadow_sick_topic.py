@@ -42,7 +42,7 @@ class Sick:
 
 
 SICK = {
-    "short": Sick(far=10_000, between=5, rate=100, processes=1, timeout_s=40, heap_mb=1_024),
+    "short": Sick(far=10_000, between=5, rate=100, processes=1, timeout_s=120, heap_mb=1_024),
     # On 4.2 a million delayed messages, of which hardly two are due in the same half-second, take a GB of heap
     # (broker-facts: stale-index-entries-starve).
     "long": Sick(far=1_000_000, between=5, rate=200, processes=1, timeout_s=1_200, heap_mb=4_096),

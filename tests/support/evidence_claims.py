@@ -57,6 +57,9 @@ chaos/test_relay_killed.py: The same; an unpartitioned due topic
 the plan changed: .*
 chaos/test_plan_changed.py: Relays killed while the plan changes, in 13 ways
 {sum kills} kills, {sum timers} timers: lost {lost}, handled twice {handled twice}, dead {dead}
+sends in runs, stressed
+chaos/test_sends_stressed.py: Eight threads send; broker frozen, producers closed, forks
+{sum sends} sends, {sum freezes} freezes: lost {lost}, failed yet stored {denied}
 a rolling restart of relay services
 chaos/test_rolling_restart.py: Rolling restart of relays
 {sum restarts} restarts, {sum timers} timers: lost {lost}, <copies>; {late at most ms} ms late
