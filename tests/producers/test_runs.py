@@ -198,7 +198,8 @@ def test_places_follow_from_both_ends_just_if_these_lie_in_the_same_or_in_neighb
 
 def test_a_run_is_halved_after_one_that_was_cut_in_pieces_and_grows_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(runs, "tells_entries", lambda _: True)
-    split, pooled = Runs(1_000, 1_000, in_order=True), PooledProducer(("tier", 0), None, lambda: None, None)
+    split = Runs(1_000, 1_000, in_order=True)
+    pooled: PooledProducer[tuple[str, int]] = PooledProducer(("tier", 0), None, lambda: None, None)
     outgoing = Outgoing("tier", 0, "relay", b"x", {}, None, None, None, 0, "id", 0, 0)
 
     def lengths(payload: bytes = b"x") -> list[int]:
