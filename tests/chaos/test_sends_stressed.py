@@ -9,7 +9,6 @@ import datetime as dt
 import faulthandler
 import os
 import random
-import sys
 import threading
 import time
 from collections import Counter
@@ -145,7 +144,7 @@ def test_nothing_hangs_and_each_outcome_is_true(
         client = pulsar.Client(broker.service_url)
         outcomes: dict[str, list[TimewheelError | None]] = {}
         for _ in range(ROUNDS):
-            faulthandler.dump_traceback_later(HANGS_AFTER_S, exit=True, file=sys.__stderr__)
+            faulthandler.dump_traceback_later(HANGS_AFTER_S, exit=True, file=2)
             told = play(client, plan, broker, chance, done)
             assert sum(map(len, told.outcomes.values())) == len(told.outcomes) == told.accepted
             outcomes |= told.outcomes
