@@ -26,7 +26,7 @@ PROOFS ?= not short
 PROOF_WORKERS ?= 1
 VERSIONS ?= 4.0.7 4.2.4
 SEEDS ?= 3
-# One share of the files, such as 1/4: CI takes turns.
+# One share of the files, such as 1/8: CI takes turns.
 SHARE ?=
 
 # Two stamps, so that the demo need not wait for the checkers. Each is redone when pyproject or a pin changes.

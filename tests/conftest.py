@@ -152,7 +152,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption(
         "--share",
         metavar="NUMBER/SHARES",
-        help="run the proofs of one share of the files, as CI does: 1/4, 2/4, 3/4, 4/4",
+        help="run the proofs of one share of the files, as CI does: 1/8 to 8/8",
     )
     group.addoption(
         "--evidence",

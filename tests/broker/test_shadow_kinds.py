@@ -35,6 +35,8 @@ from timewheel.shadow.shadow import Shadow
 from timewheel.testing import Broker, eventually
 from timewheel.testing.admin_calls import topic_path
 
+pytestmark = pytest.mark.short
+
 AHEAD_MS = 6_000  # above the longest stay in the due topic (2.0 s) and the guard: it is moved
 RECEIVE_MS = 20_000
 

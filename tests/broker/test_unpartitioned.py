@@ -47,6 +47,8 @@ from timewheel.provision.former_topics import FormerTopics, remove_drained
 from timewheel.relay import Relay
 from timewheel.testing import Broker, eventually
 
+pytestmark = pytest.mark.short
+
 SECOND = dt.timedelta(seconds=1)
 OTHER = "audit"  # of plain clients
 

@@ -19,6 +19,8 @@ from timewheel.spark_planner.pricing.evaluate import evaluate
 from timewheel.spark_planner.pricing.simulation import simulation_of
 from timewheel.spark_planner.summary.cells import Cells
 
+pytestmark = pytest.mark.short
+
 BASE = Plan(due_topic="persistent://acme/crm/reminders", subscriptions=("billing",))
 # Less volume than such a topic has in life, and a lower limit of the broker to match.
 PROFILE = BrokerProfile.from_mapping({"base": "4.0", "name": "4.0, a tenth", "gap_limit_ranges": 300})

@@ -22,6 +22,8 @@ from timewheel.spark_planner.results.facts import verdict
 from timewheel.spark_planner.results.report_page import gaps_over_time, headlines
 from timewheel.spark_planner.results.tables import plans_table, room_table, rules_table
 
+pytestmark = pytest.mark.short
+
 TIMERS = 2_000
 BASE = Plan(
     due_topic="persistent://acme/crm/reminders", subscriptions=("billing",), partitions=0, max_delay_ms=60 * DAY_MS

@@ -46,6 +46,8 @@ from timewheel.spark_planner.results.facts import (
 )
 from timewheel.spark_planner.results.report_page import report_page
 
+pytestmark = pytest.mark.short
+
 Sends = tuple[NDArray[np.int64], NDArray[np.int64]]
 TIMERS = 8_000
 BASE = Plan(due_topic="persistent://acme/crm/<reminders>", subscriptions=("billing",), max_delay_ms=60 * DAY_MS)
