@@ -429,34 +429,25 @@ class BaseProducer:
         if send.raised is not None:
             return self._refused_by_client(send, send.raised)
         sent = send.outgoing
-        if send.result is None:
-            return self._again(send, Outcome.REOPEN, "nobody knows what became of it, in a batch")
-        outcome = outcome_of_result(send.result, send.message_id, handed_over=send.handed_over is not False)
         is_plain = send.cancellation is None and not sent.generation  # a timer that replaces no other
-        if outcome is Outcome.OK and not sent.release_at_ms and is_plain:
-            return None
-        self._pool.failed(send.pooled, send.result, outcome)
-        if outcome is Outcome.UNKNOWN and send.handed_over is None:
-            refused = outcome_of_result(send.result, send.message_id, handed_over=False)
-            return self._again(send, refused, cause_of(send.result))
+        if send.result is None:
+            outcome, cause, may_be_stored = Outcome.REOPEN, "its run does not say what became of it", True
+        else:
+            outcome = outcome_of_result(send.result, send.message_id, handed_over=send.handed_over is not False)
+            if outcome is Outcome.OK and not sent.release_at_ms and is_plain:
+                return None
+            self._pool.failed(send.pooled, send.result, outcome)
+            cause, may_be_stored = cause_of(send.result), outcome is Outcome.UNKNOWN and send.handed_over is None
+            if may_be_stored:  # the client may have refused it on the spot as well: then it goes on as after that
+                outcome = outcome_of_result(send.result, send.message_id, handed_over=False)
+        send.stored = send.stored or may_be_stored  # from here on, no error says that it is not stored
         send.attempts += 1
-        step = self._next_step(send, outcome, cause_of(send.result))
+        step = self._next_step(send, outcome, cause)
         if isinstance(step, Outgoing):
             send.stored = send.stored or outcome in (Outcome.OK, Outcome.DROPPED)
             send.outgoing = step
         elif step is None and not is_plain:
             step = self._cancel_next(send)
-        return step
-
-    def _again(self, send: Send, outcome: Outcome, cause: str) -> TimewheelError | Outgoing | None:
-        """Continue a send of a run that may be stored, or was refused with this outcome: nothing calls it "not stored"
-        from here on.
-        """
-        send.stored = True
-        send.attempts += 1
-        step = self._next_step(send, outcome, cause)
-        if isinstance(step, Outgoing):
-            send.outgoing = step
         return step
 
     def _cancel_next(self, send: Send) -> Outgoing | None:
@@ -468,7 +459,7 @@ class BaseProducer:
             return None
         send.copy = (send.outgoing, send.message_id)
         send.cancellation = cancellation_of_replaced(self.plan, send.outgoing, now_ms)
-        send.attempts = 0
+        send.attempts, send.stored = 0, False  # of the cancellation, from here on
         send.outgoing = message_of(self.plan, send.cancellation)
         return send.outgoing
 
@@ -477,12 +468,13 @@ class BaseProducer:
             return error
         topic = self._router.names.part(send.outgoing.topic, send.outgoing.partition)
         if send.outgoing.place == "cancellations":
-            return CancelFailed(send.outgoing.timer_id, topic, cause_of(error))
+            kind = CancelOutcomeUnknown if send.stored else CancelFailed
+            return kind(send.outgoing.timer_id, topic, cause_of(error))
         return self._as_unknown(send, SendFailed(send.outgoing.timer_id, topic, cause_of(error)))
 
     def _next_step(self, send: Send, outcome: Outcome, cause: str) -> TimewheelError | Outgoing | None:
         if send.outgoing.place == "cancellations":
-            return after_cancel(send.outgoing, outcome, cause, attempts=send.attempts)
+            return after_cancel(send.outgoing, outcome, cause, attempts=send.attempts, stored=send.stored)
         now_ms = self._clock.now_ms()
         return send_outcome(
             self._router, send.outgoing, outcome, cause, now_ms, attempts=send.attempts, stored=send.stored

@@ -108,16 +108,16 @@ def message_of(plan: Plan, cancellation: Cancellation) -> Outgoing:
 
 
 def after_cancel(
-    outgoing: Outgoing, outcome: Outcome, cause: str, *, attempts: int
+    outgoing: Outgoing, outcome: Outcome, cause: str, *, attempts: int, stored: bool = False
 ) -> Outgoing | TimewheelError | None:
     """Decide the next step when the outcome of a cancellation's message is known. None: it is stored. An Outgoing: send
-    it again. An error: report it to the caller; trying again is always safe.
+    it again. An error: report it to the caller; trying again is always safe. ``stored``: an earlier attempt may be.
     """
     if outcome is Outcome.OK:
         return None
     if outcome in (Outcome.REOPEN, Outcome.DROPPED) and attempts < MAX_ATTEMPTS:
         return outgoing
-    kind = CancelOutcomeUnknown if outcome in (Outcome.UNKNOWN, Outcome.DROPPED) else CancelFailed
+    kind = CancelOutcomeUnknown if stored or outcome in (Outcome.UNKNOWN, Outcome.DROPPED) else CancelFailed
     return kind(outgoing.timer_id, outgoing.topic, cause)
 
 

@@ -6,6 +6,7 @@ import asyncio
 import datetime as dt
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import _pulsar
@@ -15,7 +16,15 @@ from hypothesis import strategies as st
 
 from tests.support.scripted_sends import DEADLINE_MS, PLAN, SOON, STORED, STORED_NOT, Client, Producer, R, Sending
 from timewheel.client.producer_pool import ROUND_MS, PooledProducer
-from timewheel.core.errors import PayloadTooLarge, SendFailed, SendOutcomeUnknown
+from timewheel.core import Cancel
+from timewheel.core.errors import (
+    CancelFailed,
+    CancelOutcomeUnknown,
+    PayloadTooLarge,
+    SendFailed,
+    SendOutcomeUnknown,
+    TimewheelError,
+)
 from timewheel.producers import AsyncDelayedProducer, runs
 from timewheel.producers.base_producer import Send
 from timewheel.producers.dispatcher import BUSY_FROM
@@ -115,6 +124,27 @@ def test_where_the_client_refuses_the_last_on_the_spot_the_others_are_told_withi
     assert sending.outcomes.empty()
     sending.rounds(1)
     assert outcomes(sending, TOGETHER - 1) == [None] * (TOGETHER - 1)
+    sending.close()
+
+
+def test_a_cancel_of_a_run_without_an_answer_is_unknown_and_one_whose_producer_was_closed_is_asked_again() -> None:
+    sending = Sending(replace(PLAN, cancel=Cancel()))
+    told: dict[int, TimewheelError | None] = {}
+    for number in range(LAST + 1):
+        sending.producer.cancel_async(f"timer-{number}", lambda error, _, number=number: told.update({number: error}))
+    (producer,) = sending.client.producers
+    results = {ALONE: R.Timeout, ALONE + 1: R.MessageTooBig, ALONE + 2: R.AlreadyClosed, ALONE + 3: R.AlreadyClosed}
+    answer(producer, range(ALONE, LAST + 1), results)
+    (another, *_) = eventually(lambda: sending.client.producers[1:])
+    sending.rounds(1)
+    eventually(lambda: len(another.sent) == 2)
+    another.sent[0](R.Ok, STORED)
+    another.sent[1](R.NotAllowedError, STORED_NOT)
+    eventually(lambda: len(told) == TOGETHER or (sending.rounds(1) and False))
+    kinds = Counter(type(error).__name__ for error in told.values())
+    assert kinds == {"NoneType": TOGETHER - 3, CancelOutcomeUnknown.__name__: 2, CancelFailed.__name__: 1}
+    assert isinstance(told[ALONE], CancelOutcomeUnknown)
+    assert isinstance(told[ALONE + 1], CancelFailed)
     sending.close()
 
 

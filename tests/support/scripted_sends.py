@@ -13,7 +13,7 @@ import _pulsar
 from tests.support.manual_clock import LOOK_S, ManualClock
 from tests.support.plans import plan_of
 from timewheel.client.producer_pool import ROUND_MS, SLACK_MS
-from timewheel.core import Tiered
+from timewheel.core import Plan, Tiered
 from timewheel.core.durations import HOUR_MS
 from timewheel.core.errors import TimewheelError
 from timewheel.core.names import partition_topic
@@ -86,12 +86,12 @@ class Client:
 class Sending:
     """A producer whose clock stands still, with the outcomes of its sends."""
 
-    def __init__(self) -> None:
+    def __init__(self, plan: Plan = PLAN) -> None:
         self.client, self.clock = Client(), ManualClock()
         self.events: list[Event] = []
         self.outcomes: SimpleQueue[TimewheelError | None] = SimpleQueue()
         self.timers: list[Timer] = []  # in the order of the outcomes
-        self.producer = DelayedProducer(self.client, PLAN, clock=self.clock, hooks=(self.events.append,))
+        self.producer = DelayedProducer(self.client, plan, clock=self.clock, hooks=(self.events.append,))
 
     def send(self, deliver_after: dt.timedelta = SOON) -> None:
         self.producer.send_async(b"x", self._ended, deliver_after=deliver_after)
