@@ -140,7 +140,8 @@ def test_a_cancel_of_a_run_without_an_answer_is_unknown_and_one_whose_producer_w
     eventually(lambda: len(another.sent) == 2)
     another.sent[0](R.Ok, STORED)
     another.sent[1](R.NotAllowedError, STORED_NOT)
-    eventually(lambda: len(told) == TOGETHER or (sending.rounds(1) and False))
+    sending.rounds(2)
+    eventually(lambda: len(told) == TOGETHER)
     kinds = Counter(type(error).__name__ for error in told.values())
     assert kinds == {"NoneType": TOGETHER - 3, CancelOutcomeUnknown.__name__: 2, CancelFailed.__name__: 1}
     assert isinstance(told[ALONE], CancelOutcomeUnknown)
