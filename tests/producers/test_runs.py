@@ -7,6 +7,7 @@ import datetime as dt
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import _pulsar
@@ -130,8 +131,12 @@ def test_where_the_client_refuses_the_last_on_the_spot_the_others_are_told_withi
 def test_a_cancel_of_a_run_without_an_answer_is_unknown_and_one_whose_producer_was_closed_is_asked_again() -> None:
     sending = Sending(replace(PLAN, cancel=Cancel()))
     told: dict[int, TimewheelError | None] = {}
+
+    def keep(number: int, error: TimewheelError | None, _: object) -> None:
+        told[number] = error
+
     for number in range(LAST + 1):
-        sending.producer.cancel_async(f"timer-{number}", lambda error, _, number=number: told.update({number: error}))
+        sending.producer.cancel_async(f"timer-{number}", partial(keep, number))
     (producer,) = sending.client.producers
     results = {ALONE: R.Timeout, ALONE + 1: R.MessageTooBig, ALONE + 2: R.AlreadyClosed, ALONE + 3: R.AlreadyClosed}
     answer(producer, range(ALONE, LAST + 1), results)
