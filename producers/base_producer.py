@@ -200,16 +200,8 @@ class Send:
         return self.handed_over is None and self.answer is None and self.result is None and self.raised is None
 
     @property
-    def is_stored(self) -> bool:
-        """True if the client has told a place."""
-        return self._told() is Outcome.OK
-
-    @property
-    def is_unknown(self) -> bool:
-        """True if the client has told a result that says neither that the message is stored nor that it is not."""
-        return self._told() is Outcome.UNKNOWN
-
-    def _told(self) -> Outcome | None:
+    def outcome(self) -> Outcome | None:
+        """Outcome of the client's result; None until it is known."""
         return None if self.result is None else outcome_of_result(self.result, self.message_id)
 
     def is_answered(self) -> bool:

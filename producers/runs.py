@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import _pulsar
 
 from timewheel.client.native import batch_size_of, tells_entries
+from timewheel.client.results import Outcome
 
 if TYPE_CHECKING:
     from .base_producer import Send
@@ -80,7 +81,7 @@ class Runs:
             return
         first = run[0]
         places = None
-        if first.is_answered() and first.is_stored and last.is_stored:
+        if first.is_answered() and first.outcome is last.outcome is Outcome.OK:
             places = places_between(Place.of(first.message_id), Place.of(last.message_id), len(unheard))
         # A batch timer cuts a run in many pieces where other threads keep the interpreter's lock for long.
         self._now = max(self._now // 2, 2) if places is None else min(self._now + 1, self._most)
@@ -89,7 +90,7 @@ class Runs:
             for send, place in zip(unheard, places, strict=True):
                 send.result, send.message_id = last.result, _pulsar.MessageId(partition, *place)
             return
-        unknown = next((end.result for end in (first, last) if end.is_unknown), None)
+        unknown = next((end.result for end in (first, last) if end.outcome is Outcome.UNKNOWN), None)
         for send in unheard:
             send.result = unknown
 

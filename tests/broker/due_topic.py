@@ -16,7 +16,7 @@ import pulsar
 
 from timewheel.broker.admin.client import AdminClient
 from timewheel.broker.admin.entries import StoredEntry
-from timewheel.client.positions import EntryPosition
+from timewheel.client.positions import EntryPosition, Position
 from timewheel.consumers import DelayedConsumer, DelayedMessage
 from timewheel.core import Calendar, Native, Plan, Tiered, Wheel
 from timewheel.core.clock import SystemClock
@@ -230,6 +230,19 @@ def stored_messages(client: Any, topic: str, count: int, *, partition: int = 0, 
         return [reader.read_next(READ_TIMEOUT_MS) for _ in range(count)]
     finally:
         reader.close()
+
+
+def timers_by_place(client: Any, topic: str) -> dict[Position, str]:
+    """The timer at each place of a topic's first partition."""
+    reader = client.create_reader(partition_topic(topic, 0), pulsar.MessageId.earliest)
+    found = {}
+    while reader.has_message_available():
+        message = reader.read_next(READ_TIMEOUT_MS)
+        envelope = Envelope.read(message.properties())
+        assert envelope is not None
+        found[Position.of(message.message_id())] = envelope.timer_id
+    reader.close()
+    return found
 
 
 def stored_entries(broker: Broker, topic: str, *, partition: int = 0) -> int:

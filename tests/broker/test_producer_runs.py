@@ -6,14 +6,11 @@ import asyncio
 import threading
 from typing import TYPE_CHECKING, Any
 
-import pulsar
 import pytest
 
-from tests.broker.due_topic import TIER_1D, make_plan
+from tests.broker.due_topic import TIER_1D, make_plan, timers_by_place
 from tests.broker.test_producer import DELAYS, Outcomes
 from timewheel.client.positions import Position
-from timewheel.core.envelope import Envelope
-from timewheel.core.names import partition_topic
 from timewheel.producers import AsyncDelayedProducer, DelayedProducer
 
 if TYPE_CHECKING:
@@ -23,19 +20,6 @@ if TYPE_CHECKING:
     from timewheel.testing import Broker
 
 COUNT = 3_000
-
-
-def lying(client: Any, topic: str) -> dict[Position, str]:
-    """Return the timer at each place of a topic's first partition."""
-    reader = client.create_reader(partition_topic(topic, 0), pulsar.MessageId.earliest)
-    found = {}
-    while reader.has_message_available():
-        message = reader.read_next(10_000)
-        envelope = Envelope.read(message.properties())
-        assert envelope is not None
-        found[Position.of(message.message_id())] = envelope.timer_id
-    reader.close()
-    return found
 
 
 def assert_each_lies_where_it_was_told(timers: Sequence[Timer], found: dict[Position, str], *, copies: int) -> None:
@@ -82,7 +66,7 @@ def test_each_timer_lies_where_its_sender_was_told(
         assert producer.counts.stored == COUNT
 
     assert outcomes.errors == []
-    found = lying(pulsar_client, topic + (TIER_1D if where == "tier" else ""))
+    found = timers_by_place(pulsar_client, topic + (TIER_1D if where == "tier" else ""))
     assert_each_lies_where_it_was_told(outcomes.timers, found, copies=copies if where == "tier" else 0)
 
 
@@ -94,4 +78,6 @@ def test_asyncio_timers_lie_where_their_sender_was_told(pulsar_broker: Broker, p
             sends = (producer.send(b"x", deliver_after=DELAYS["tier"]) for _ in range(COUNT))
             return await asyncio.gather(*sends)
 
-    assert_each_lies_where_it_was_told(asyncio.run(send_all()), lying(pulsar_client, topic + TIER_1D), copies=0)
+    assert_each_lies_where_it_was_told(
+        asyncio.run(send_all()), timers_by_place(pulsar_client, topic + TIER_1D), copies=0
+    )
