@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections import deque
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
 import pulsar
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from tests.support.client_messages import client_message
 from tests.support.manual_clock import ManualClock
 from timewheel.client.native import NO_SCHEMA
 from timewheel.client.positions import Position
@@ -15,7 +20,16 @@ from timewheel.client.results import SEEN_BEFORE
 from timewheel.core.grouping import GROUP_BYTES, GROUP_MESSAGES, default_linger_ms
 from timewheel.core.names import Names
 from timewheel.core.plan import Plan
-from timewheel.relay.driver.hop_producers import MAX_PRODUCERS, Confirmations, HopBatch, HopProducers, Member
+from timewheel.relay.driver.hop_producers import (
+    LONGEST_RUN,
+    MAX_PRODUCERS,
+    Confirmations,
+    HopBatch,
+    HopProducers,
+    HopRuns,
+    Member,
+    Sent,
+)
 from timewheel.relay.driver.source import HELD_MS, PAUSE_MS, Handle, HeldNames
 from timewheel.relay.machine.order import sequence_id
 from timewheel.relay.machine.relay_held import Gathering
@@ -351,16 +365,149 @@ def test_a_group_that_the_client_cut_or_refuses_is_neither_confirmed_nor_forgott
 def test_of_a_batch_that_the_client_made_one_entry_is_counted_and_every_message_confirmed() -> None:
     confirmations = Confirmations(Handle(ManualClock()), ManualClock())
     for ordinal, index in enumerate((0, 1, 2, 0, 1, -1)):  # batches of three and two, and one by itself
-        confirmations.on_batched(ordinal, pulsar.Result.Ok, message_id(index))
-    confirmations.on_batched(6, pulsar.Result.Ok, message_id(1, ledger=-1))
+        confirmations.on_sent(ordinal, pulsar.Result.Ok, message_id(index))
+    confirmations.on_sent(6, pulsar.Result.Ok, message_id(1, ledger=-1))
     assert confirmations._handle.counts.entries == 3
-    confirmations.on_batched(7, pulsar.Result.Timeout, message_id(1))
+    confirmations.on_sent(7, pulsar.Result.Timeout, message_id(1))
     assert confirmations.take() == (list(range(6)), [(6, SEEN_BEFORE), (7, "Timeout")])
 
 
 def test_what_the_broker_drops_is_stored_only_if_an_earlier_session_can_have_sent_it() -> None:
     confirmations = Confirmations(Handle(ManualClock()), ManualClock())
     for ordinal, is_new in enumerate((False, True)):
-        confirmations.on_sent(ordinal, is_new, pulsar.Result.Ok, message_id(-1, ledger=-1))
+        confirmations.on_run([Sent(ordinal, is_new, {})], pulsar.Result.Ok, message_id(-1, ledger=-1))
     assert confirmations._handle.counts.deduplicated == 1
     assert confirmations.take() == ([0], [(1, SEEN_BEFORE)])
+
+
+# Hops in runs
+
+
+class Answering:
+    """A producer that answers in order, when told to, or refuses a message on the spot."""
+
+    def __init__(self) -> None:
+        self.callbacks: list[Any] = []
+        self.numbers: list[int] = []
+        self.refuses: set[int] = set()
+
+    def send_async(self, _content: Any, callback: Any, *, sequence_id: int, **_: Any) -> None:
+        if sequence_id in self.refuses:
+            callback(pulsar.Result.MemoryBufferIsFull, message_id(-1, -1))
+            return
+        self.numbers.append(sequence_id)
+        self.callbacks.append(callback)
+
+    def answer(self, count: int) -> None:
+        for callback in self.callbacks[:count]:
+            callback(pulsar.Result.Ok, message_id(-1))
+        del self.callbacks[:count]
+
+    @property
+    def is_heard(self) -> bool:
+        """True if the last callback that is pending is in Python: somebody is woken."""
+        return not self.callbacks or isinstance(self.callbacks[-1], partial)
+
+
+class Running:
+    """Hops in runs, and the outcomes recorded so far."""
+
+    def __init__(self) -> None:
+        self.confirmations = Confirmations(Handle(ManualClock()), ManualClock())
+        self.runs = HopRuns(self.confirmations.on_run)
+        self.producers = [Answering(), Answering()]
+        self.confirmed: list[int] = []
+        self.failed: dict[int, str] = {}
+        self.added = 0
+
+    def add(self, producer: Answering) -> None:
+        self.added += 1
+        self.runs.add(producer, MESSAGE, {}, self.added, is_new=True, deliver_at_ms=0, sequence_id=self.added)
+
+    def take(self) -> None:
+        ordinals, failures = self.confirmations.take()
+        self.confirmed += ordinals
+        assert not self.failed.keys() & dict(failures).keys()
+        self.failed |= dict(failures)
+
+
+MESSAGE = client_message()
+STEPS = st.lists(
+    st.one_of(
+        st.tuples(st.just("add"), st.integers(0, 1)),
+        st.tuples(st.just("answer"), st.integers(1, 80)),
+        st.tuples(st.just("end"), st.just(0)),
+        st.tuples(st.just("refuse"), st.integers(1, 3)),
+    ),
+    max_size=200,
+)
+
+
+@given(STEPS)
+def test_each_hop_of_a_run_has_its_own_outcome_once(steps: list[tuple[str, int]]) -> None:
+    running = Running()
+    for step, number in steps:
+        match step:
+            case "add":
+                running.add(running.producers[number])
+            case "answer":
+                running.producers[number % 2].answer(number)
+            case "refuse":
+                for producer in running.producers:
+                    producer.refuses.add(running.added + number)
+            case _:
+                running.runs.end()
+                is_heard = all(producer.is_heard for producer in running.producers)
+                assert is_heard or running.confirmations._unheard, "a run whose end wakes nobody"
+        running.take()
+    running.runs.end()
+    for producer in running.producers:
+        producer.answer(len(producer.callbacks))
+    running.take()
+    refused = {n for n in range(1, running.added + 1) if n in running.producers[0].refuses}
+    assert running.failed == dict.fromkeys(refused, "MemoryBufferIsFull")
+    assert sorted(running.confirmed) == [n for n in range(1, running.added + 1) if n not in refused]
+    assert all(producer.numbers == sorted(producer.numbers) for producer in running.producers)
+
+
+def test_one_hop_of_a_run_has_a_callback_in_python() -> None:
+    running = Running()
+    producer = running.producers[0]
+    for _ in range(3 * LONGEST_RUN):
+        running.add(producer)
+    running.runs.end()
+    assert sum(isinstance(callback, partial) for callback in producer.callbacks) == 3
+
+
+def test_after_a_refusal_no_hop_is_sent_before_it_is_seen() -> None:
+    running = Running()
+    producer = running.producers[0]
+    producer.refuses = {2}
+    for _ in range(3):
+        running.add(producer)
+    assert producer.numbers == [1], "the third is held back"
+    assert running.confirmations.outcomes == deque([(2, "MemoryBufferIsFull")])
+
+
+def test_before_a_producer_is_closed_for_room_what_is_held_back_is_sent() -> None:
+    producers = producers_of(Client())
+    producers.send_held = lambda: order.append("sent")
+    order: list[str] = []
+    for n in range(MAX_PRODUCERS + 1):
+        producers.to(f"persistent://acme/crm/held-{n}", NO_SCHEMA, named=True)
+    assert order == ["sent"]
+
+
+def test_named_producers_have_no_send_time_out() -> None:
+    """After one, the client would send later messages without the earlier ones (broker-facts: exact-hops)."""
+    options: list[dict[str, Any]] = []
+
+    class Asked(Client):
+        def create_producer(self, topic: str, **given: Any) -> Opened:
+            options.append(given)
+            return super().create_producer(topic, **given)
+
+    producers = producers_of(Asked())
+    producers.to(NAMES.dead_letter, NO_SCHEMA, named=True)
+    producers.to(NAMES.dead_letter, NO_SCHEMA, named=False)
+    assert [given["send_timeout_millis"] for given in options] == [0, 1_000]

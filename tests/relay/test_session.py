@@ -53,9 +53,13 @@ class Hops:
     def to(self, *_: Any, **__: Any) -> Any:
         if self.held:
             raise LeaseHeld("tw|name")
-        return SimpleNamespace(
-            send_async=lambda _content, _callback, properties, **_: self.sent.append(properties), flush=lambda: None
-        )
+        return self
+
+    def send_async(self, _content: Any, _callback: Any, properties: dict[str, str], **_: Any) -> None:
+        self.sent.append(properties)
+
+    def flush(self) -> None:
+        pass
 
     def for_groups(self, *names: Any) -> tuple[Any, int]:
         return self.to(*names), -1
@@ -98,7 +102,7 @@ def test_a_message_that_waits_for_a_lease_keeps_the_properties_it_came_with(
 
     hops.held = False
     assert session._forward(command) is RECEIVE
-    session._groups.send()
+    session._send_held()
     assert hops.sent == [{**came, **command.envelope.properties()}]
 
 

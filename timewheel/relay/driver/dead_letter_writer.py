@@ -222,7 +222,7 @@ class DeadLetterWriter:
         """Publish a dead letter for a message as it was received; a large message is sent alone and compressed."""
         verdict = self._verdicts.given.get(position, Verdict(reason))
         self._under_way[ordinal] = _DeadLetter(position, properties.get(ID_PROPERTY), verdict)
-        on_sent = partial(self._confirmations.on_batched, ordinal)
+        on_sent = partial(self._confirmations.on_sent, ordinal)
         version = schema_version_of(message)
         own = {
             DEAD_REASON: verdict.reason[:MAX_REASON_CHARS],
@@ -245,7 +245,7 @@ class DeadLetterWriter:
         self._under_way[ordinal] = _DeadLetter(entry, None, Verdict(reason))
         self._hops.to_dead_letters(self._tools.names.dead_letter).send_async(
             b"",
-            partial(self._confirmations.on_batched, ordinal),
+            partial(self._confirmations.on_sent, ordinal),
             properties=self._place(reason, entry.text),
             disable_replication=True,
         )

@@ -1,4 +1,4 @@
-"""The producers of a source partition, the hops that leave in groups, and the outcomes of all sends.
+"""The producers of a source partition, hops that leave in groups and in runs, and the outcomes of all sends.
 
 A named producer is the lease of its hops (broker-facts: named-producers): its name contains source and destination, so
 only one relay at a time can have it, and the broker drops duplicates of its messages. Any client that may send to the
@@ -6,6 +6,9 @@ destination can use the name as well. If the mark of the name is higher than any
 this producer sends no message: it stays open as the lease, and a producer with a random name sends (broker-facts:
 numbers-of-others). A random name also replaces a name that is held by a client that can be no relay (broker-facts:
 names-held-by-others).
+
+A named producer has no send time-out: after one the client sends later messages without the earlier ones, whose numbers
+the broker then takes for seen (broker-facts: exact-hops). `Session` watches over answers instead.
 """
 
 from __future__ import annotations
@@ -81,7 +84,8 @@ class HopProducers:
     names: Names
     fingerprint: str  # fingerprint of the plan's routing, for the names of the producers
     max_pending: int  # maximum number of sends under way, over all producers
-    send_timeout_ms: int
+    send_timeout_ms: int  # of unnamed producers
+    named_send_timeout_ms: int = 0  # 0: none
     label: str = ""  # stands before the source in the names of its producers
     # returns whether this mark of a named producer, to a destination, cannot come from the source's relay
     is_forged: Callable[[str, int], bool] = lambda *_: False
@@ -89,6 +93,7 @@ class HopProducers:
     # relay
     is_strangers: Callable[[str, str], bool] = lambda *_: False
     is_free: Callable[[str], None] = lambda _: None  # called with a name that the broker has given
+    send_held: Callable[[], None] = lambda: None  # called before a producer is closed: hops for it may be held back
 
     def __post_init__(self) -> None:
         self._schemas = Schemas(self.client, self.source)
@@ -215,7 +220,7 @@ class HopProducers:
         _, version, lane, large = key
         is_named = lane in ("single", "way out", "group")
         options = {
-            "send_timeout_millis": self.send_timeout_ms,
+            "send_timeout_millis": self.named_send_timeout_ms if is_named else self.send_timeout_ms,
             # More than can be under way: the client fails a send over its bound in the callback (broker-facts:
             # full-send-queue).
             "max_pending_messages": self.max_pending + 1,
@@ -257,6 +262,7 @@ class HopProducers:
         return producer
 
     def _close_oldest(self) -> None:
+        self.send_held()
         oldest = self._producers.pop(next(iter(self._producers)))
         try:
             oldest.flush()
@@ -397,6 +403,99 @@ class HopBatches:
         flush_soon(producer)
 
 
+class Sent(NamedTuple):
+    """A hop that was handed over alone: its ordinal, and whether the broker can have it from no earlier session."""
+
+    ordinal: int
+    is_new: bool
+    answer: dict[Any, Any]  # the arguments of its callback: the result, and as its value the message id
+
+
+class _Held(NamedTuple):
+    message: Any
+    properties: dict[str, str]
+    deliver_at_ms: int
+    sequence_id: int
+
+
+class _HopRun:
+    __slots__ = ("held", "hops", "producer")
+
+    def __init__(self, producer: Any) -> None:
+        self.producer = producer
+        self.hops: list[Sent] = []
+        self.held = _Held(None, {}, 0, 0)  # of the last hop
+
+    def hand_over(self, callback: Any) -> None:
+        message, properties, deliver_at_ms, sequence_id = self.held
+        carry(self.producer, message, callback, properties, deliver_at_ms=deliver_at_ms, sequence_id=sequence_id)
+
+
+LONGEST_RUN = 64
+
+
+class HopRuns:
+    """Hops that are sent alone, in runs of a producer; for a single thread.
+
+    Only the last hop of a run has a callback in Python, since each callback waits for the interpreter's lock on the
+    client's thread (broker-facts: callbacks-in-c).
+
+    The newest hop of each producer is held back, since another may follow: `end` before any wait.
+    """
+
+    def __init__(self, on_run: Callable[[list[Sent], Any, Any], None]) -> None:
+        self._on_run = on_run
+        self._open: dict[Any, _HopRun] = {}
+
+    def __bool__(self) -> bool:
+        """True if a hop is held back."""
+        return bool(self._open)
+
+    def add(
+        self,
+        producer: Any,
+        message: Any,
+        properties: dict[str, str],
+        ordinal: int,
+        *,
+        is_new: bool,
+        deliver_at_ms: int,
+        sequence_id: int,
+    ) -> None:
+        """Send the hop before it by this producer, and hold this one back."""
+        run = self._open.get(producer)
+        if run is None or not self._continues(run):
+            run = self._open[producer] = _HopRun(producer)
+        run.hops.append(Sent(ordinal, is_new, {}))
+        run.held = _Held(message, properties, deliver_at_ms, sequence_id)
+
+    def end(self) -> None:
+        """Send all that is held back."""
+        if self._open:
+            runs, self._open = self._open, {}
+            for run in runs.values():
+                self._end(run)
+
+    def _continues(self, run: _HopRun) -> bool:
+        """Send the hop that a run holds back; return whether another may follow in this run."""
+        if len(run.hops) >= LONGEST_RUN:
+            self._end(run)
+            return False
+        answer = run.hops[-1].answer
+        run.hand_over(answer.setdefault)
+        if not answer or next(iter(answer)).value == 0:
+            return True
+        ((result, message_id),) = answer.items()
+        self._on_run(run.hops, result, message_id)  # it was refused on the spot
+        return False
+
+    def _end(self, run: _HopRun) -> None:
+        run.hand_over(partial(self._on_run, run.hops))
+
+
+UNHEARD_MS = 100
+
+
 class Confirmations:
     """Outcomes of sends: a queue with one writer, the client's thread, and one reader, the partition's thread.
 
@@ -410,38 +509,44 @@ class Confirmations:
         """(ordinal, failure). Public, since checking its length directly costs a call less than a method."""
         self.cut: deque[tuple[HopBatch, bool]] = deque()
         """Groups not sent as one entry, each with whether the client refused it whole; else its outcome is unknown."""
+        self._unheard: deque[Sent] = deque()
+        """Hops of a run whose last was answered before them, as the client refuses a message on the spot."""
         self._wake_at = NEVER
 
-    def on_batched(self, ordinal: int, result: Any, message_id: Any) -> None:
-        """Do the work of `on_sent` for an unnamed producer, which may have put the message into a batch.
+    def on_sent(self, ordinal: int, result: Any, message_id: Any) -> None:
+        """Record the outcome of a message of an unnamed producer; runs on the client's thread, like `on_run`."""
+        self.on_run([Sent(ordinal, True, {})], result, message_id)
 
-        The first message of a batch counts as the entry.
+    def on_run(self, hops: list[Sent], result: Any, message_id: Any) -> None:
+        """Record the outcomes of hops, of which the last is answered now.
+
+        Runs on the client's thread: never raises.
         """
-        if result.value or message_id.batch_index() <= 0 or message_id.ledger_id() < 0:
-            self.on_sent(ordinal, True, result, message_id)
-            return
-        self.outcomes.append((ordinal, None))
-        if len(self.outcomes) >= self._wake_at:
+        hops[-1].answer[result] = message_id
+        failed = False
+        for hop in hops:
+            if hop.answer:
+                failed |= self._record(hop)
+            else:
+                self._unheard.append(hop)
+        if failed or len(self.outcomes) >= self._wake_at:
             self._wake()
 
-    def on_sent(self, ordinal: int, is_new: bool, result: Any, message_id: Any) -> None:
-        """Record an outcome; new is a message that the broker can have from no earlier session.
-
-        Runs on the client's thread: never raises, and does next to nothing.
-        """
+    def _record(self, hop: Sent) -> bool:
+        """Record the outcome of an answered hop; return whether it failed."""
+        ((result, message_id),) = hop.answer.items()
         failure = None
         if result.value:
             failure = result.name
         elif message_id.ledger_id() < 0:
-            if is_new:
+            if hop.is_new:
                 failure = SEEN_BEFORE
             else:
                 self._handle.counts.deduplicated += 1
-        else:
+        elif message_id.batch_index() <= 0:  # the first message of a batch counts as the entry
             self._handle.counts.entries += 1
-        self.outcomes.append((ordinal, failure))
-        if failure is not None or len(self.outcomes) >= self._wake_at:
-            self._wake()
+        self.outcomes.append((hop.ordinal, failure))
+        return failure is not None
 
     def on_group(self, group: HopBatch, result: Any, message_id: Any) -> None:
         """Record the outcome of a group's last message; runs on the client's thread, like `on_sent`."""
@@ -476,6 +581,8 @@ class Confirmations:
             # The client's thread appends first and then reads _wake_at: either it sees this write, or we see its
             # outcome.
             self._wake_at = wake_at
+            if self._unheard:
+                timeout_ms = min(timeout_ms, UNHEARD_MS)
             if len(self.outcomes) < wake_at and not self.cut and (also_while_stopping or not handle.stopping):
                 self._clock.wait(handle.changed, min(max(timeout_ms, 0), HEARTBEAT_MS))
             self._wake_at = NEVER
@@ -485,6 +592,12 @@ class Confirmations:
         """Return the ordinals confirmed by now, and the ordinals that are not stored, each with its failure."""
         ordinals: list[int] = []
         failures: list[tuple[int, str]] = []
+        for _ in range(len(self._unheard)):
+            hop = self._unheard.popleft()
+            if hop.answer:
+                self._record(hop)
+            else:
+                self._unheard.append(hop)
         for _ in range(len(self.outcomes)):
             ordinal, failure = self.outcomes.popleft()
             if failure is None:

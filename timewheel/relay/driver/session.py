@@ -34,6 +34,7 @@ from timewheel.relay.driver.hop_producers import (
     HopBatch,
     HopBatches,
     HopProducers,
+    HopRuns,
     LeaseHeld,
     Member,
 )
@@ -202,6 +203,8 @@ class Session:
         self._connections = Connections(tools.client, self._hops, handle, tools.clock)
         self._confirmations = Confirmations(handle, tools.clock)
         self._groups = HopBatches(self._hops, self._confirmations.on_group)
+        self._runs = HopRuns(self._confirmations.on_run)
+        self._hops.send_held = self._send_held
         self._dead_letter_writer = DeadLetterWriter(source, tools, self._hops, self._confirmations, verdicts, handle)
         self._reader = Reader(source, tools.router.plan, verdicts)
         self._entry = self._reader.entry
@@ -210,6 +213,8 @@ class Session:
         self.position: Position | None = None
         self._consumer: Any = None
         self._unanswered = 0
+        self._pending: tuple[bool, Any] = False, None  # whether hops are in flight, and what is confirmed, since when
+        self._pending_since_ms = 0
         # The last received message, for the present decision.
         self._message: Any = None
         self._properties: dict[str, str] = {}
@@ -277,6 +282,7 @@ class Session:
                 if asks and command is RECEIVE:
                     command = machine.done(self._clock.now_ms())
             else:
+                self._runs.end()
                 command = self._do_rare(command)
 
     def _do_rare(self, command: Command) -> Command:
@@ -371,7 +377,7 @@ class Session:
     def _receive(self, wait_ms: int) -> Command:
         handle = self._handle
         try:
-            message = self._consumer.receive(wait_ms)
+            message = self._next_message(wait_ms)
         except pulsar.Timeout:
             handle.beat()
             self._settle()
@@ -391,6 +397,13 @@ class Session:
         if self._prefetch.met(position.batch_index, self._entry.batch_size, size, self._entry.uncounted):
             self.begins_anew = True
         return self._machine.received(position, self._entry.batch_size, reading, message_id, now_ms, size)
+
+    def _next_message(self, wait_ms: int) -> Any:
+        if self._runs:
+            with suppress(pulsar.Timeout):
+                return self._consumer.receive(0)
+            self._runs.end()
+        return self._consumer.receive(wait_ms)
 
     def _forward(self, command: Forward) -> Command:
         machine, envelope = self._machine, command.envelope
@@ -444,12 +457,20 @@ class Session:
         )
 
     def _send_alone(self, producer: Any, command: Forward) -> None:
-        confirmations, number = self._confirmations, command.sequence_id
-        on_sent = partial(confirmations.on_sent, command.ordinal, self._hops.is_new(producer, number))
-        if command.batches:
-            on_sent = partial(confirmations.on_batched, command.ordinal)
-        at_ms = command.deliver_at_ms
-        carry(producer, self._message, on_sent, self._properties, deliver_at_ms=at_ms, sequence_id=number)
+        number = command.sequence_id
+        self._runs.add(
+            producer,
+            self._message,
+            self._properties,
+            command.ordinal,
+            is_new=not command.named or self._hops.is_new(producer, number),
+            deliver_at_ms=command.deliver_at_ms,
+            sequence_id=number,
+        )
+
+    def _send_held(self) -> None:
+        self._groups.send()
+        self._runs.end()
 
     def _send_singly(self, group: HopBatch, *, refused: bool) -> None:
         """Send the messages of a group by the late lane: the client refused it as one entry, or cut it in two.
@@ -462,7 +483,7 @@ class Session:
             )
         producer = self._hops.to(group.topic, group.version, named=False)
         for ordinal, message, properties, _ in group.members:
-            carry(producer, message, partial(self._confirmations.on_batched, ordinal), properties)
+            carry(producer, message, partial(self._confirmations.on_sent, ordinal), properties)
 
     def _report_of_hops(self, envelope: Envelope) -> None:
         plan, handle = self._tools.router.plan, self._handle
@@ -479,12 +500,12 @@ class Session:
         large = self._size >= LARGE_BYTES
         producer = self._hops.to(self._source.topic, self._entry.schema_version, named=False, large=large)
         self._properties[TIMER_PROPERTY] = command.envelope.line()
-        carry(producer, message, partial(self._confirmations.on_batched, command.ordinal), self._properties)
+        carry(producer, message, partial(self._confirmations.on_sent, command.ordinal), self._properties)
 
     def _put_probe(self) -> None:
         self._hops.to(self._source.topic, NO_SCHEMA, named=False).send_async(
             b"",
-            partial(self._confirmations.on_batched, PROBED),
+            partial(self._confirmations.on_sent, PROBED),
             properties={PROBE_PROPERTY: self._tools.relay_id},
             disable_replication=True,
         )
@@ -527,4 +548,15 @@ class Session:
         handle.head_release_ms = machine.head_release_ms
         handle.state = _SHOWN.get(machine.state, PartitionState.RUNNING)
         self._watch.inspect(is_connected=handle.connected)
-        self._connections.inspect(self._clock.monotonic_ms(), (self._source.name, self._consumer))
+        now_ms = self._clock.monotonic_ms()
+        self._connections.inspect(now_ms, (self._source.name, self._consumer))
+        if machine.cumulative:
+            self._check_answers(now_ms)
+
+    def _check_answers(self, now_ms: int) -> None:
+        """Raise SessionFailed if the oldest hop has no answer within the send time-out."""
+        pending = self._machine.in_flight > 0, self._machine.confirmed_to
+        if not pending[0] or pending != self._pending:
+            self._pending, self._pending_since_ms = pending, now_ms
+        elif now_ms - self._pending_since_ms >= self._tools.send_timeout_ms:
+            raise SessionFailed(f"a send has had no answer for {self._tools.send_timeout_ms} ms")

@@ -150,8 +150,13 @@ class AckBeforeRelay:
         self._noted: Position | None = None
 
     def receive(self, timeout_millis: int | None = None) -> Any:
-        """Return the next message whose original, if any, is acknowledged; SessionFailed: for a while none could be."""
+        """Return the next message whose original, if any, is acknowledged; a time of 0 waits for nothing.
+
+        SessionFailed: for a while none could be acknowledged.
+        """
         if not self._ready:
+            if timeout_millis == 0:
+                raise pulsar.Timeout("no message is ready")
             try:
                 gathered = self._gather(timeout_millis)
             except pulsar.Timeout:

@@ -75,7 +75,7 @@ class Copies:
     def __post_init__(self) -> None:
         self._hops = HopProducers(
             self.client, self.part, self.partition, names=self.names, fingerprint="", max_pending=MAX_IN_FLIGHT,
-            send_timeout_ms=SEND_TIMEOUT_MS, label="move|",
+            send_timeout_ms=SEND_TIMEOUT_MS, named_send_timeout_ms=SEND_TIMEOUT_MS, label="move|",
         )  # fmt: skip
         self._groups = HopBatches(self._hops, self._on_sent)
         self._connections = Connections(self.client, self._hops, self.handle, self.clock)
