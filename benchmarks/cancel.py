@@ -21,9 +21,11 @@ import time
 from functools import partial
 from typing import Any
 
+from benchmarks import turns
 from benchmarks.lateness import Clocked, due_times_ms
-from benchmarks.result import Result, medians_in_turns, rate_rows
-from benchmarks.service import connected, now_ms, provisioned, service
+from benchmarks.result import Result
+from benchmarks.service import Address, connected, now_ms, provisioned, service
+from benchmarks.turns import Pace, Watch, alone, compared, in_turns
 from timewheel.client.cancellation_log import PACK_PROPERTY, CancellationLog
 from timewheel.client.hooks import Hooks
 from timewheel.consumers import DelayedConsumer, DelayedMessage
@@ -36,7 +38,7 @@ from timewheel.producers import DelayedProducer, Timer
 from timewheel.relay.compactor import PENDING_PACKS
 from timewheel.testing import Broker
 
-SHOWN = frozenset(("s", "memory, MB", "ratio", "p99 ms", "early", "certain yet handed"))
+SHOWN = frozenset((*turns.SHOWN, "of that without", "s", "memory, MB", "p99 ms", "early", "certain yet handed"))
 SEED = 7
 ROUNDS = 5
 GOAL_RATE = 0.9
@@ -63,8 +65,13 @@ def cancellation_others(client: Any, plan: Plan, count: int) -> None:
     producer.close()
 
 
-def rate(client: Any, broker: Broker, timers: int, *, cancel: Cancel | None, live: int) -> float:
-    plan = provisioned(broker, "cancel", cancel=cancel)
+def rate(address: Address, timers: int, cancel: Cancel | None, live: int) -> Pace:
+    """One round, in this process."""
+    with connected(address) as client:
+        return handled(client, provisioned(address, "cancel", cancel=cancel), timers, live)
+
+
+def handled(client: Any, plan: Plan, timers: int, live: int) -> Pace:
     with DelayedProducer(client, plan) as producer:
         for _ in range(timers):
             producer.send_async(b"x" * 100, lambda *_: None)
@@ -73,12 +80,12 @@ def rate(client: Any, broker: Broker, timers: int, *, cancel: Cancel | None, liv
         cancellation_others(client, plan, live)
     left = timers
     done = threading.Event()
-    began_s = 0.0
+    watch = Watch()
 
     def handle(_: DelayedMessage) -> None:
-        nonlocal left, began_s
+        nonlocal left, watch
         if left == timers:
-            began_s = time.perf_counter()
+            watch = Watch()
         left -= 1  # one worker
         if not left:
             done.set()
@@ -86,21 +93,23 @@ def rate(client: Any, broker: Broker, timers: int, *, cancel: Cancel | None, liv
 
     with DelayedConsumer(client, plan, "bench", receiver_queue_size=5_000) as consumer:
         consumer.run(handle, workers=1)
-        took_s = time.perf_counter() - began_s
+        pace = watch.pace(timers)
     if not done.is_set():
         raise RuntimeError(f"{left} of {timers} timers did not come")
-    return timers / took_s
+    return pace
 
 
-def handling(client: Any, broker: Broker, timers: int, live: int, rounds: int) -> list[Result]:
-    ways: dict[str, dict[str, Any]] = {
-        "without [cancel]": {"cancel": None, "live": 0},
-        "with [cancel]": {"cancel": Cancel(), "live": 0},
-        f"and {live:,} live cancellations": {"cancel": Cancel(), "live": live},
+def handling(address: Address, timers: int, live: int, rounds: int) -> list[Result]:
+    ways: dict[str, tuple[Cancel | None, int]] = {
+        "without": (None, 0),
+        "with [cancel]": (Cancel(), 0),
+        f"and {live:,} live cancellations": (Cancel(), live),
     }
-    plays = {way: partial(rate, client, broker, timers, **options) for way, options in ways.items()}
-    goals = dict.fromkeys(list(ways)[1:], GOAL_RATE)
-    return rate_rows("handling", medians_in_turns(plays, rounds), goals, rounds)
+    found = in_turns({way: partial(alone, rate, address, timers, *options) for way, options in ways.items()}, rounds)
+    without = found.pop("without")
+    return [
+        compared("handling", way, paces, without, rival="that without", goal=GOAL_RATE) for way, paces in found.items()
+    ]
 
 
 class Cancelling:
@@ -195,7 +204,7 @@ def main(quick: bool = False) -> list[Result]:
         # The start first: memory that was used before would be used again.
         found = [
             [start(client, broker, many)],
-            handling(client, broker, timers, live, rounds),
+            handling(Address.of(broker), timers, live, rounds),
             [lateness(client, broker, 500 if quick else 3_000)],
         ]
     return [result for results in found for result in results]

@@ -30,7 +30,8 @@ from benchmarks.planner import (
     tools,
     write_mixture,
 )
-from benchmarks.result import Result, medians_in_turns
+from benchmarks.result import Result
+from benchmarks.turns import in_turns, medians
 
 __all__ = ["main", "tools"]
 
@@ -73,7 +74,7 @@ def side_by_side(spark: Any, duckdb: Any, path: Path, rows: int, rounds: int) ->
         "timewheel": partial(timed, partial(cells_of, spark, path)),
         RIVALS[0]: partial(timed, partial(duckdb_cells, duckdb, path, level.slot_ms, level.bits)),
     }
-    taken = medians_in_turns(ways, rounds)
+    taken = medians(in_turns(ways, rounds))
     return [
         Result(
             question=QUESTION,

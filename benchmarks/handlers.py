@@ -1,73 +1,96 @@
-"""How fast is a backlog handled, next to one worker?
+"""How fast is a backlog handled, next to the raw client and to one worker?
 
-One consumer handles a backlog of timers that are all due, with a handler that does nothing. `DelayedConsumer` with one
-worker and a plain function is what the others are compared with: more workers share one Python interpreter. The ways
-take turns; medians of their rates.
+One consumer handles a backlog of timers that are all due. A loop that receives and acknowledges is compared with the
+raw client's. A handler that does nothing is compared with that of `DelayedConsumer` with one worker and a plain
+function: more workers share one Python interpreter.
 
-Goals: `AsyncDelayedConsumer` on one loop at least 0.8 of that; an empty `Middleware`, and a `RetryPolicy` that nobody
-needs, at least 0.95.
+Goals: a loop at least 0.68 of raw; `AsyncDelayedConsumer` on one loop 0.8 of one worker; an empty `Middleware`,
+and a `RetryPolicy` that nobody needs, at least 0.95.
 """
 
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from benchmarks.result import Result, medians_in_turns, rate_rows
-from benchmarks.service import connected, provisioned, service
+import pulsar
+
+from benchmarks import turns
+from benchmarks.result import Result
+from benchmarks.service import Address, connected, provisioned, service
+from benchmarks.turns import Pace, Watch, alone, compared, in_turns
 from timewheel.consumers import AsyncDelayedConsumer, DelayedConsumer, DelayedMessage, Middleware, RetryPolicy
 from timewheel.core import Plan
 from timewheel.producers import DelayedProducer
 
-SHOWN = frozenset(("ratio",))
+SHOWN = frozenset(("of one worker", *turns.SHOWN))
 ROUNDS = 5
 QUEUE = 5_000
-GOAL_ASYNC = 0.8
-GOAL_SEAM = 0.95
 PATIENCE_S = 120.0
 
-Way = Callable[[Any, Plan, int], float]
+Way = Callable[[Any, Plan, int], Pace]
 
 
 class Countdown:
-    """Notes when the first of so many was handled, and stops the consumer at the last."""
+    """Begins to measure when the first of so many was handled, and stops the consumer at the last."""
 
     def __init__(self, timers: int, stop: Callable[[], None]) -> None:
         self._left = self._timers = timers
         self._stop = stop
-        self._began_s = self._ended_s = 0.0
+        self._watch: Watch | None = None
+        self._pace: Pace | None = None
 
     def __call__(self) -> None:
         """One is handled; in one thread."""
-        if self._left == self._timers:
-            self._began_s = time.perf_counter()
+        if self._watch is None:
+            self._watch = Watch()
         self._left -= 1
         if not self._left:
-            self._ended_s = time.perf_counter()
+            self._pace = self._watch.pace(self._timers)
             self._stop()
 
     @property
-    def rate(self) -> float:
-        if self._left:
+    def pace(self) -> Pace:
+        if self._pace is None:
             raise RuntimeError(f"{self._left} of {self._timers} timers did not come")
-        return self._timers / (self._ended_s - self._began_s)
+        return self._pace
+
+
+def received(receive: Callable[[], Any], acknowledge: Callable[[Any], None], timers: int) -> Pace:
+    """Drain a backlog by a loop of the caller's own."""
+    count = Countdown(timers, lambda: None)
+    for _ in range(timers):
+        acknowledge(receive())
+        count()
+    return count.pace
+
+
+def raw_loop(client: Any, plan: Plan, timers: int) -> Pace:
+    consumer = client.subscribe(
+        plan.due_topic, "bench", consumer_type=pulsar.ConsumerType.Shared, receiver_queue_size=QUEUE
+    )
+    return received(consumer.receive, consumer.acknowledge, timers)
+
+
+def our_loop(client: Any, plan: Plan, timers: int) -> Pace:
+    with DelayedConsumer(client, plan, "bench", receiver_queue_size=QUEUE) as consumer:
+        return received(consumer.receive, consumer.acknowledge, timers)
 
 
 def on_threads(workers: int = 1, **options: Any) -> Way:
 
-    def play(client: Any, plan: Plan, timers: int) -> float:
+    def play(client: Any, plan: Plan, timers: int) -> Pace:
         with DelayedConsumer(client, plan, "bench", receiver_queue_size=QUEUE, **options) as consumer:
             count = Countdown(timers, consumer.stop)
             consumer.run(lambda _: count(), workers=workers)
-        return count.rate
+        return count.pace
 
     return play
 
 
-def coroutines_of_threads(client: Any, plan: Plan, timers: int) -> float:
+def coroutines_of_threads(client: Any, plan: Plan, timers: int) -> Pace:
     """An ``async def`` under `DelayedConsumer`: a worker waits for each."""
     with DelayedConsumer(client, plan, "bench", receiver_queue_size=QUEUE) as consumer:
         count = Countdown(timers, consumer.stop)
@@ -76,12 +99,12 @@ def coroutines_of_threads(client: Any, plan: Plan, timers: int) -> float:
             count()
 
         consumer.run(handle, workers=8)
-    return count.rate
+    return count.pace
 
 
-def on_a_loop(client: Any, plan: Plan, timers: int) -> float:
+def on_a_loop(client: Any, plan: Plan, timers: int) -> Pace:
 
-    async def play() -> float:
+    async def play() -> Pace:
         async with AsyncDelayedConsumer(client, plan, "bench", receiver_queue_size=QUEUE) as consumer:
             count = Countdown(timers, consumer.stop)
 
@@ -90,33 +113,48 @@ def on_a_loop(client: Any, plan: Plan, timers: int) -> float:
 
             async with asyncio.timeout(PATIENCE_S):
                 await consumer.run(handle, concurrency=100)
-        return count.rate
+        return count.pace
 
     return asyncio.run(play())
 
 
-WAYS: dict[str, tuple[Way, float | None]] = {
-    "DelayedConsumer, 1 worker": (on_threads(), None),
-    "DelayedConsumer, 8 workers": (on_threads(8), None),
-    "DelayedConsumer, 8 workers, async def": (coroutines_of_threads, None),
-    "AsyncDelayedConsumer": (on_a_loop, GOAL_ASYNC),
-    "1 worker, an empty Middleware": (on_threads(middleware=[Middleware()]), GOAL_SEAM),
-    "1 worker, a RetryPolicy": (on_threads(retry=RetryPolicy()), GOAL_SEAM),
+WORKER, RAW, LOOP = "DelayedConsumer, 1 worker", "raw", "DelayedConsumer.receive"
+WAYS: dict[str, Way] = {
+    RAW: raw_loop,
+    LOOP: our_loop,
+    WORKER: on_threads(),
+    "DelayedConsumer, 8 workers": on_threads(8),
+    "DelayedConsumer, 8 workers, async def": coroutines_of_threads,
+    "AsyncDelayedConsumer": on_a_loop,
+    "1 worker, an empty Middleware": on_threads(middleware=[Middleware()]),
+    "1 worker, a RetryPolicy": on_threads(retry=RetryPolicy()),
 }
+GOALS = {
+    LOOP: 0.68,
+    "AsyncDelayedConsumer": 0.8,
+    "1 worker, an empty Middleware": 0.95,
+    "1 worker, a RetryPolicy": 0.95,
+}
+"""Of the raw client's loop, or of one worker."""
+
+
+def play(address: Address, name: str, timers: int) -> Pace:
+    """One round, in this process."""
+    with connected(address) as client:
+        plan = provisioned(address, "handlers", retry="RetryPolicy" in name)
+        with DelayedProducer(client, plan) as producer:
+            for _ in range(timers):
+                producer.send_async(b"x" * 100, lambda *_: None)
+            producer.flush()
+        return WAYS[name](client, plan, timers)
 
 
 def main(quick: bool = False) -> list[Result]:
     timers, rounds = (4_000, 1) if quick else (40_000, ROUNDS)
-    with service() as broker, connected(broker) as client:
-
-        def rate(name: str) -> float:
-            plan = provisioned(broker, "handlers", retry="RetryPolicy" in name)
-            with DelayedProducer(client, plan) as producer:
-                for _ in range(timers):
-                    producer.send_async(b"x" * 100, lambda *_: None)
-                producer.flush()
-            return WAYS[name][0](client, plan, timers)
-
-        rates = medians_in_turns({name: partial(rate, name) for name in WAYS}, rounds)
-    goals = {name: goal for name, (_, goal) in WAYS.items() if goal is not None}
-    return rate_rows("handlers", rates, goals, rounds)
+    with service() as broker:
+        found = in_turns({name: partial(alone, play, Address.of(broker), name, timers) for name in WAYS}, rounds)
+    raw, worker = found.pop(RAW), found[WORKER]
+    loop = compared("a loop of receive and acknowledge", LOOP, found.pop(LOOP), raw, goal=GOALS[LOOP])
+    return [loop] + [
+        compared("run", name, paces, worker, rival="one worker", goal=GOALS.get(name)) for name, paces in found.items()
+    ]

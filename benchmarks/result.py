@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import ModuleType
 
@@ -140,26 +139,3 @@ def show(results: Sequence[Result]) -> None:
     """Print a table for each question."""
     for question in dict.fromkeys(result.question for result in results):
         print(table([result for result in results if result.question == question]), flush=True)
-
-
-def medians_in_turns(ways: Mapping[str, Callable[[], float]], rounds: int) -> dict[str, float]:
-    """Play all ways, in the opposite order in every other round; the median of each."""
-    found: dict[str, list[float]] = {name: [] for name in ways}
-    for number in range(rounds):
-        for name in list(ways)[:: 1 if number % 2 else -1]:
-            found[name].append(ways[name]())
-    return {name: statistics.median(figures) for name, figures in found.items()}
-
-
-def rate_rows(question: str, rates: Mapping[str, float], goals: Mapping[str, float], rounds: int) -> list[Result]:
-    base = next(iter(rates.values()))
-    return [
-        Result(
-            question=question,
-            subject=name,
-            figures={"timers/s": rate, "ratio": rate / base, "rounds": rounds},
-            goal=f"ratio at least {goals[name]}" if name in goals else "",
-            met=rate / base >= goals[name] if name in goals else None,
-        )
-        for name, rate in rates.items()
-    ]

@@ -11,8 +11,9 @@ import time
 import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, Self
 
 import psutil
 import pulsar
@@ -35,8 +36,29 @@ def service() -> Iterator[Broker]:
         yield broker
 
 
+class Reachable(Protocol):
+    """A broker, or where it is."""
+
+    @property
+    def service_url(self) -> str: ...
+    @property
+    def admin_url(self) -> str: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """Where a broker is, for another process."""
+
+    service_url: str
+    admin_url: str
+
+    @classmethod
+    def of(cls, broker: Reachable) -> Self:
+        return cls(broker.service_url, broker.admin_url)
+
+
 @contextmanager
-def connected(broker: Broker) -> Iterator[Any]:
+def connected(broker: Reachable) -> Iterator[Any]:
     client = pulsar.Client(broker.service_url, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error))
     try:
         yield client
@@ -44,7 +66,7 @@ def connected(broker: Broker) -> Iterator[Any]:
         client.close()
 
 
-def provisioned(broker: Broker, name: str, scheme: Scheme | None = None, **changes: Any) -> Plan:
+def provisioned(broker: Reachable, name: str, scheme: Scheme | None = None, **changes: Any) -> Plan:
     """A plan of this run's own, its topics made."""
     plan = Plan(
         due_topic=f"persistent://public/default/bench-{name}-{uuid.uuid4().hex[:6]}",

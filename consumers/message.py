@@ -6,10 +6,9 @@ docs/state-machines.txt has the table of stages and events with their effects, d
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum, unique
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from timewheel.client.positions import Position
 from timewheel.core.clock import Clock
@@ -136,8 +135,10 @@ class InFlight:
         return self.arrival.envelope.due_ms if self.arrival.envelope else 0
 
 
-Reading = Callable[[Any, Any], Arrival]
-"""Reads a received message; the second argument is the open consumer that acknowledges it."""
+class Reading(Protocol):
+    """Reads a message that came from a `Partition`, in a session of it (None: that one had ended)."""
+
+    def __call__(self, message: Any, origin: Any, session: int | None = 0, /) -> Arrival: ...
 
 
 class DelayedMessage:
@@ -279,7 +280,7 @@ def key_of(message: Any) -> str:
 def reading_of(mine: str = "") -> Reading:
     """Return a reader of messages' envelopes."""
 
-    def read(message: Any, origin: Any) -> Arrival:
+    def read(message: Any, origin: Any, session: int | None = 0) -> Arrival:
         envelope: Envelope | None = None
         error: str | None = None
         mark: Mark | None = None
@@ -297,7 +298,7 @@ def reading_of(mine: str = "") -> Reading:
             # Clients of other languages can write properties that are no text; no message may stop the receiving
             # thread.
             error = str(problem)
-        return Arrival(message, origin, Position.of(message.message_id()), envelope, error, mark)
+        return Arrival(message, origin, Position.of(message.message_id()), envelope, error, mark, session)
 
     return read
 
@@ -312,8 +313,8 @@ def beside_shadow(clock: Clock, mine: str = "") -> Reading:
     """
     read_any = reading_of(mine)
 
-    def read(message: Any, origin: Any) -> Arrival:
-        arrival = read_any(message, origin)
+    def read(message: Any, origin: Any, session: int | None = 0) -> Arrival:
+        arrival = read_any(message, origin, session)
         position = arrival.position
         is_plain = arrival.envelope is None and arrival.envelope_error is None and arrival.mark is None
         if not is_plain:

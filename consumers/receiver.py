@@ -290,9 +290,8 @@ class Receiver:
             in_vain = 0 if self._gathered() > before else in_vain + 1
 
     def _gathered(self) -> int:
-        """Return the number of due timers here, judged or not."""
-        with self._state:
-            return len(self._due) + self._engine.clearing
+        """Return the number of due timers here, judged or not: only the receiving thread adds some, or takes them."""
+        return len(self._due) + self._engine.clearing
 
     def _others_may_come_first(self) -> bool:
         """True if some gathered timers still wait for the log of cancellations; at the beginning only."""
@@ -457,8 +456,8 @@ class Receiver:
 
     def _receive_one(self, wait_ms: int) -> bool:
         """Take a message, if it arrives in time and there is room; return whether a message was taken."""
-        with self._state:
-            if self._engine.full:
+        if self._engine.full:
+            with self._state:
                 # No message may be taken (broker-facts: bounded-local-hold): the held timers are due soon, or are being
                 # published again.
                 self._clock.wait(self._never, wait_ms)
@@ -473,7 +472,7 @@ class Receiver:
                 commands += self._engine.received(arrival, now_ms, monotonic_ms)
             else:
                 commands.append(outdated)
-            far = outdated is None and self._engine.far_too_early(arrival, now_ms)
+        far = outdated is None and self._engine.far_too_early(arrival, now_ms)
         if far or arrival.envelope_error is not None:
             self._raise_alarm(arrival, now_ms)
         self._execute_quietly(commands)
@@ -527,28 +526,31 @@ class Receiver:
 
     def _execute(self, commands: Iterable[Command]) -> None:
         for command in commands:
-            match command:
-                case Deliver(timer):
-                    self._due.push(timer)  # only the receiving thread's commands hand out
-                case Acknowledge(arrival):
-                    origin = arrival.origin
-                    origin.answered(arrival.position, self._clock.monotonic_ms())
-                    origin.acknowledge(arrival.message)
-                case NegativeAcknowledge(arrival):
-                    origin = arrival.origin
-                    origin.answered(arrival.position, self._clock.monotonic_ms() + self._redelivery_delay_ms)
-                    origin.consumer.negative_acknowledge(arrival.message)
-                case Lost(arrival):
-                    arrival.origin.answered(arrival.position, self._clock.monotonic_ms())
-                case Release(timer):
-                    self._report_settled(timer, is_stored=False)
-                case Republish(timer):
-                    self._republisher.submit(timer)
+            self._execute_one(command)
+
+    def _execute_one(self, command: Command) -> None:
+        # No `match`: patterns of classes cost more than most commands.
+        if isinstance(command, Deliver):
+            self._due.push(command.timer)  # only the receiving thread's commands hand out
+        elif isinstance(command, Acknowledge):
+            arrival = command.arrival
+            arrival.origin.answered(arrival.position, self._clock.monotonic_ms())
+            arrival.origin.acknowledge(arrival.message)
+        elif isinstance(command, NegativeAcknowledge):
+            arrival = command.arrival
+            arrival.origin.answered(arrival.position, self._clock.monotonic_ms() + self._redelivery_delay_ms)
+            arrival.origin.consumer.negative_acknowledge(arrival.message)
+        elif isinstance(command, Lost):
+            command.arrival.origin.answered(command.arrival.position, self._clock.monotonic_ms())
+        elif isinstance(command, Release):
+            self._report_settled(command.timer, is_stored=False)
+        elif isinstance(command, Republish):
+            self._republisher.submit(command.timer)
 
     def _execute_quietly(self, commands: Iterable[Command]) -> None:
         """Execute commands without a caller to raise to: a failing acknowledgement only means a redelivery."""
         for command in commands:
             try:
-                self._execute((command,))
+                self._execute_one(command)
             except pulsar.PulsarException as error:
                 self._hooks.emit(AcknowledgeFailed(error=str(error)))

@@ -312,7 +312,7 @@ class Intake:
         if received.failure is not None:
             raise received.failure
         partition = received.partition
-        arrival = self._read(received.message, partition)._replace(session=received.session)
+        arrival = self._read(received.message, partition, received.session)
         partition.took(arrival.position, self._clock.monotonic_ms())
         self._request(received.consumer)
         return arrival

@@ -204,9 +204,9 @@ def test_what_came_by_the_former_at_the_last_moment_comes_again(world: World) ->
 def test_the_former_may_be_closed_while_its_message_is_read(world: World) -> None:
     read = world.source._intake._read
 
-    def close(message: Any, partition: Any) -> Any:
+    def close(message: Any, partition: Any, session: int | None = 0, /) -> Any:
         world.source._intake.close(world.first)
-        return read(message, partition)
+        return read(message, partition, session)
 
     world.source._intake._read = close
     assert world.comes(world.first, 1) is not None
