@@ -83,6 +83,13 @@ class Kind:
 
 
 RELAY = "relay"
+BATCHING: Mapping[str, Any] = {
+    "batching_enabled": True,
+    "batching_max_messages": 1_000,
+    "batching_max_allowed_size_in_bytes": 1_000_000,
+    "batching_max_publish_delay_ms": 10,
+    "compression_type": pulsar.CompressionType.LZ4,
+}
 ALONE = {"raw": Raw(goal=GOAL_RATIO, cpu=GOAL_RATIO_CPU)}
 KINDS = (
     Kind(name="tier to due topic", left_ms=HOUR_MS // 2, raw=ALONE),
@@ -94,13 +101,7 @@ KINDS = (
             "raw that batches": Raw(
                 goal=GOAL_OF_BATCHED,
                 cpu=GOAL_OF_BATCHED_CPU,
-                batching={
-                    "batching_enabled": True,
-                    "batching_max_messages": 1_000,
-                    "batching_max_allowed_size_in_bytes": 1_000_000,
-                    "batching_max_publish_delay_ms": 10,
-                    "compression_type": pulsar.CompressionType.LZ4,
-                },
+                batching=BATCHING,
             ),
         },
     ),

@@ -54,7 +54,7 @@ def test_producer_compares_both_ways(where: str, pulsar_broker: Broker) -> None:
 
 
 def test_herd_counts_what_is_lost_twice_early_late_and_passed_by(monkeypatch: pytest.MonkeyPatch) -> None:
-    later, size = herd.LATER, herd.Size(timers=4, unit_ms=1_000)
+    later, size = herd.LATER, herd.Size(timers=4, unit_ms=1_000, goal=0.8)
     assert len(size.dues_ms(0)) == size.timers + later
     clocked = herd.Clocked(size.timers + later)
     handled = [(0, 10_000, 10_010), (1, 10_500, 10_499), (0, 10_000, 11_000), (2, 10_200, 12_000), (4, 20_000, 20_000)]
@@ -62,7 +62,7 @@ def test_herd_counts_what_is_lost_twice_early_late_and_passed_by(monkeypatch: py
         monkeypatch.setattr(herd, "now_ms", lambda at_ms=at_ms: at_ms)
         assert clocked.note(number, due_ms), "some are missing"
 
-    seen = clocked.seen()
+    seen = herd.Seen.by([clocked.ended()])
 
     assert (seen.timers, seen.twice, seen.early, seen.passed_s) == (4, 1, 1, 0.3)
     assert seen.per_s == 3 / 2.0, "three of the herd, from the first due time to when the last was handled"
@@ -71,3 +71,11 @@ def test_herd_counts_what_is_lost_twice_early_late_and_passed_by(monkeypatch: py
     found = herd.result("ours", seen, size, raw=seen)
     assert found.met is False, "one is missing and one came early"
     assert found.figures["lost"] == later
+
+
+def test_herd_counts_what_two_consumers_handle() -> None:
+    both = [herd.Clocked(2 + herd.LATER) for _ in range(2)]
+    for one, number in ((0, 0), (1, 0), (1, 1), (1, 2)):
+        both[one].note(number, 10_000)
+    seen = herd.Seen.by([one.ended() for one in both])
+    assert (seen.timers, seen.twice, seen.least_share) == (3, 1, 0.25)
