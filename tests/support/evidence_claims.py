@@ -60,6 +60,9 @@ chaos/test_plan_changed.py: Relays killed while the plan changes, in 13 ways
 sends in runs, stressed
 chaos/test_sends_stressed.py: Eight threads send; broker frozen, producers closed, forks
 {sum sends} sends, {sum freezes} freezes: lost {lost}, failed yet stored {denied}
+flush_async beside a close
+contract/test_flush_async.py: A close beside `flush_async`
+hung for good, at the latest at close {closes}
 a rolling restart of relay services
 chaos/test_rolling_restart.py: Rolling restart of relays
 {sum restarts} restarts, {sum timers} timers: lost {lost}, <copies>; {late at most ms} ms late
