@@ -14,7 +14,7 @@ from tests.consumers.support import BOUND_MS, NOW_MS, engine
 from tests.support.manual_clock import LeapingClock
 from timewheel.client.hooks import Hooks
 from timewheel.client.positions import Position
-from timewheel.consumers.engine import DeliveryPolicy, Overdue
+from timewheel.consumers.engine import Command, DeliveryPolicy, Engine, Overdue
 from timewheel.consumers.message import Arrival, InFlight
 from timewheel.consumers.receiver import (
     ASKED_AGAIN_MS,
@@ -190,6 +190,24 @@ def test_after_an_outage_what_was_due_first_comes_first() -> None:
     due = [timer.due_ms for timer in came if timer is not None]
     assert len(due) == count
     assert due == sorted(due)
+
+
+def test_timers_that_are_due_together_are_handed_out_by_one_look_at_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    count, looks = 300, 0
+    receiver, stream = receiving([(NOW_MS, NOW_MS + BOUND_MS)] * count)
+    tick = Engine.tick
+
+    def looked(self: Engine, now_ms: int) -> list[Command]:
+        nonlocal looks
+        looks += now_ms >= NOW_MS + BOUND_MS
+        return tick(self, now_ms)
+
+    monkeypatch.setattr(Engine, "tick", looked)
+    handed = 0
+    while handed < count:
+        handed += receiver.next(200) is not None
+    assert stream.clock.now_ms() == NOW_MS + BOUND_MS
+    assert looks <= 2
 
 
 @pytest.mark.parametrize("pace", [Pace(10), None], ids=["paced", "not paced"])
