@@ -351,6 +351,7 @@ def test_the_last_message_tells_the_outcome_of_all(
         (pulsar.Result.Ok, message_id(0), False),
         (pulsar.Result.Ok, message_id(0, -1), False),
         (pulsar.Result.MessageTooBig, message_id(-1, -1), True),
+        (pulsar.Result.ChecksumError, message_id(-1, -1), True),
     ],
 )
 def test_a_group_that_the_client_cut_or_refuses_is_neither_confirmed_nor_forgotten(
@@ -422,7 +423,7 @@ class Running:
 
     def add(self, producer: Answering) -> None:
         self.added += 1
-        self.runs.add(producer, MESSAGE, {}, self.added, is_new=True, deliver_at_ms=0, sequence_id=self.added)
+        self.runs.add(producer, MESSAGE, {}, 0, self.added, Sent(self.added, True, {}))
 
     def take(self) -> None:
         ordinals, failures = self.confirmations.take()

@@ -84,6 +84,11 @@ def is_of_message(name: str) -> bool:
     return name in _OF_MESSAGE
 
 
+def fails_alone(name: str) -> bool:
+    """Return whether a result, by its name, means that this message is not stored, though later ones may be."""
+    return name in _OF_MESSAGE or name == "ChecksumError"
+
+
 def outcome_of_result(result: Any, message_id: Any, *, handed_over: bool = True) -> Outcome:
     """Classify the arguments of a send callback. Not ``handed_over``: it ran inside the call that should have handed
     the message over, so the client refused it on the spot, and it was not written.

@@ -25,7 +25,7 @@ import pulsar
 from timewheel.client.native import NO_SCHEMA, carry, flush_soon, try_opening
 from timewheel.client.positions import Position
 from timewheel.client.reopening import INSPECT_MS, Connection, Reopening
-from timewheel.client.results import SEEN_BEFORE, Outcome, is_of_message, outcome_of_error
+from timewheel.client.results import SEEN_BEFORE, Outcome, fails_alone, outcome_of_error
 from timewheel.client.schemas import Schemas
 from timewheel.client.surface import own_numbers
 from timewheel.core.clock import Clock
@@ -411,20 +411,15 @@ class Sent(NamedTuple):
     answer: dict[Any, Any]  # the arguments of its callback: the result, and as its value the message id
 
 
-class _Held(NamedTuple):
-    message: Any
-    properties: dict[str, str]
-    deliver_at_ms: int
-    sequence_id: int
-
-
 class _HopRun:
+    """The last of its hops is held back: message, properties, delivery time and sequence id."""
+
     __slots__ = ("held", "hops", "producer")
 
     def __init__(self, producer: Any) -> None:
         self.producer = producer
         self.hops: list[Sent] = []
-        self.held = _Held(None, {}, 0, 0)  # of the last hop
+        self.held: tuple[Any, dict[str, str], int, int] = (None, {}, 0, 0)
 
     def hand_over(self, callback: Any) -> None:
         message, properties, deliver_at_ms, sequence_id = self.held
@@ -445,34 +440,23 @@ class HopRuns:
 
     def __init__(self, on_run: Callable[[list[Sent], Any, Any], None]) -> None:
         self._on_run = on_run
-        self._open: dict[Any, _HopRun] = {}
-
-    def __bool__(self) -> bool:
-        """True if a hop is held back."""
-        return bool(self._open)
+        self.open: dict[Any, _HopRun] = {}
+        """By producer; each holds a hop back."""
 
     def add(
-        self,
-        producer: Any,
-        message: Any,
-        properties: dict[str, str],
-        ordinal: int,
-        *,
-        is_new: bool,
-        deliver_at_ms: int,
-        sequence_id: int,
+        self, producer: Any, message: Any, properties: dict[str, str], deliver_at_ms: int, sequence_id: int, hop: Sent
     ) -> None:
         """Send the hop before it by this producer, and hold this one back."""
-        run = self._open.get(producer)
+        run = self.open.get(producer)
         if run is None or not self._continues(run):
-            run = self._open[producer] = _HopRun(producer)
-        run.hops.append(Sent(ordinal, is_new, {}))
-        run.held = _Held(message, properties, deliver_at_ms, sequence_id)
+            run = self.open[producer] = _HopRun(producer)
+        run.hops.append(hop)
+        run.held = message, properties, deliver_at_ms, sequence_id
 
     def end(self) -> None:
         """Send all that is held back."""
-        if self._open:
-            runs, self._open = self._open, {}
+        if self.open:
+            runs, self.open = self.open, {}
             for run in runs.values():
                 self._end(run)
 
@@ -552,7 +536,7 @@ class Confirmations:
         """Record the outcome of a group's last message; runs on the client's thread, like `on_sent`."""
         members = group.members
         failure = None
-        refused = bool(result.value) and is_of_message(result.name) and len(members) > 1
+        refused = bool(result.value) and fails_alone(result.name) and len(members) > 1
         if refused or (not result.value and message_id.batch_index() != len(members) - 1):
             self.cut.append((group, refused))
             self._wake()

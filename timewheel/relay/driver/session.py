@@ -17,7 +17,7 @@ import pulsar
 from timewheel.client.hooks import ConnectionWatch
 from timewheel.client.native import NO_SCHEMA, Entries, carry, properties_size, size_of
 from timewheel.client.positions import Position
-from timewheel.client.results import is_of_message
+from timewheel.client.results import fails_alone
 from timewheel.client.schemas import SCHEMA_REFUSALS
 from timewheel.core.clock import pause
 from timewheel.core.envelope import PROBE_PROPERTY, TIMER_PROPERTY, Envelope
@@ -37,6 +37,7 @@ from timewheel.relay.driver.hop_producers import (
     HopRuns,
     LeaseHeld,
     Member,
+    Sent,
 )
 from timewheel.relay.driver.source import (
     Handle,
@@ -69,6 +70,7 @@ from timewheel.relay.machine.interface import (
     StoreDeadLetter,
     Wait,
 )
+from timewheel.relay.machine.order import NO_SEQUENCE_ID
 from timewheel.relay.machine.readings import Reading, Unreadable, of_large_batch, parsed, taken_in
 
 _ENCRYPTED = Unreadable("it is encrypted, and a relay has no key: producers of a plan do not encrypt")
@@ -82,6 +84,7 @@ class Reader:
 
     def __init__(self, source: Source, plan: Plan, verdicts: Verdicts) -> None:
         self._source = source
+        self._is_intake = source.is_intake
         self._plan = plan
         self._verdicts = verdicts.given
         self.entry = Entries()
@@ -92,8 +95,7 @@ class Reader:
         verdict = self._verdicts.get(position) if self._verdicts else None
         try:
             self.entry.see(position, message, message_id)
-            whole = of_large_batch(position.batch_index, self.entry.batch_size)
-            if whole is not None:
+            if (whole := of_large_batch(position.batch_index, self.entry.batch_size)) is not None:
                 return whole
             self.properties = properties = message.properties()
             if verdict is None:
@@ -106,9 +108,9 @@ class Reader:
         return Unreadable(verdict.reason)
 
     def _judged(self, message: Any, position: Position, properties: dict[str, str]) -> Reading:
-        source, plan = self._source, self._plan
-        if not source.is_intake:
+        if not self._is_intake:
             return parsed(properties)
+        source, plan = self._source, self._plan
         # Most timers in the intake were moved by a shadow, and have an id.
         own_id = "" if TIMER_PROPERTY in properties else place_id(source.name, *position)
         return taken_in(properties, message.publish_timestamp(), own_id, plan)
@@ -399,7 +401,7 @@ class Session:
         return self._machine.received(position, self._entry.batch_size, reading, message_id, now_ms, size)
 
     def _next_message(self, wait_ms: int) -> Any:
-        if self._runs:
+        if self._runs.open:
             with suppress(pulsar.Timeout):
                 return self._consumer.receive(0)
             self._runs.end()
@@ -458,14 +460,9 @@ class Session:
 
     def _send_alone(self, producer: Any, command: Forward) -> None:
         number = command.sequence_id
+        is_new = number == NO_SEQUENCE_ID or self._hops.is_new(producer, number)
         self._runs.add(
-            producer,
-            self._message,
-            self._properties,
-            command.ordinal,
-            is_new=not command.named or self._hops.is_new(producer, number),
-            deliver_at_ms=command.deliver_at_ms,
-            sequence_id=number,
+            producer, self._message, self._properties, command.deliver_at_ms, number, Sent(command.ordinal, is_new, {})
         )
 
     def _send_held(self) -> None:
@@ -528,7 +525,7 @@ class Session:
         if acknowledgement is not None:
             self._acknowledge(acknowledgement)
         for ordinal, failure in failures:
-            if not is_of_message(failure):
+            if not fails_alone(failure):
                 raise SessionFailed(f"a send failed: {failure}")
             self._dead_letter_writer.refused(ordinal, self._machine.failed(ordinal), refusal(failure))
             self.begins_anew = True
