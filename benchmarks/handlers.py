@@ -153,7 +153,7 @@ def main(quick: bool = False) -> list[Result]:
     timers, rounds = (4_000, 1) if quick else (40_000, ROUNDS)
     with service() as broker:
         found = in_turns({name: partial(alone, play, Address.of(broker), name, timers) for name in WAYS}, rounds)
-    raw, worker = found.pop(RAW), found[WORKER]
+    raw, worker = found.pop(RAW), found.pop(WORKER)
     loop = compared("a loop of receive and acknowledge", LOOP, found.pop(LOOP), raw, goal=GOALS[LOOP])
     return [loop] + [
         compared("run", name, paces, worker, rival="one worker", goal=GOALS.get(name)) for name, paces in found.items()

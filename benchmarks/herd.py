@@ -1,12 +1,13 @@
 """How fast are a million timers of one second handled?
 
 They are sent by one `DelayedProducer`, pass two tiers and the due topic of four partitions by two processes of
-`timewheel relay run`, and one `DelayedConsumer` in a process of its own handles them one after the other. Before that, in the same run, as many messages go by pulsar-client's `deliver_at` into a topic of four partitions,
-and to its own Shared consumer. A thousand more are due evenly over the time after the herd, and must not pass it. Told
-is how many a second are handled, from the first due time to the last of the herd; how late they are; by how much any
-comes after one that is due later; the CPU of the consumers' processes for each; and the most memory that a process had.
-Due times are those that the sender wrote into a property of its own. The same with a herd of a hundred thousand, and
-once more for three consumers.
+`timewheel relay run`, and one `DelayedConsumer` in a process of its own handles them one after the other. Before that,
+in the same run, as many messages go by pulsar-client's `deliver_at` into a topic of four partitions, and to its own
+Shared consumer. A thousand more are due evenly over the time after the herd, and must not pass it. Told is how many a
+second are handled, from the first due time to the last of the herd; how late they are; by how much any comes after one
+that is due later; the CPU of the consumers' processes for each; and the most memory that a process had. Due times are
+those that the sender wrote into a property of its own. The same with a herd of a hundred thousand, and once more for
+three consumers.
 
 Goals: of the raw timers a second at least 0.8 with a million, 0.9 with a hundred thousand; order kept within a
 second; none lost, none twice, none early; each of three consumers handles a quarter or more; a consumer at most 100 MB
