@@ -48,7 +48,7 @@ def test_unloads_day_has_just_begun_at_any_hour(at_ms: int) -> None:
 def test_producer_compares_both_ways(where: str, pulsar_broker: Broker) -> None:
     result = producer.compare(pulsar_broker, where, messages=50, pairs=2)
 
-    assert float(result.figures["of raw"]) > 0
+    assert float(result.figures["ratio"]) > 0
     assert result.met is not None
     assert result.subject in table([result])
 
