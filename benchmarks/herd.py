@@ -278,7 +278,7 @@ def result(
                 for share, late_s in zip(("10 %", "50 %", "90 %", "all"), seen.late_s, strict=True)
             },
             "passed by, s": seen.passed_s,
-            "least share": seen.least_share,
+            **({"least share": seen.least_share} if processes > 1 else {}),
             "lost": lost,
             "twice": seen.twice,
             "early": seen.early,

@@ -6,6 +6,7 @@ import random
 from types import SimpleNamespace
 from typing import Any, Literal
 
+import pulsar
 import pytest
 
 from tests.relay.relay_world import PLAN, ROUTER, SOURCE_PARTITION, START_MS
@@ -40,6 +41,7 @@ from timewheel.relay.machine.order import Sign, Spot
 from timewheel.relay.machine.relay_held import Forwarding
 from timewheel.relay.machine.visits import Visit
 
+SEND_TIMEOUT_MS = 30_000
 ENVELOPE = Envelope("t", START_MS + 60_000, START_MS)
 
 
@@ -71,12 +73,7 @@ class Hops:
         return []
 
 
-@pytest.mark.parametrize("in_group", [False, True])
-def test_a_message_that_waits_for_a_lease_keeps_the_properties_it_came_with(
-    monkeypatch: pytest.MonkeyPatch, *, in_group: bool
-) -> None:
-    """It may yet go another way, to the dead letters or back to the tail of its slot, and there it goes as it came."""
-    hops = Hops()
+def session_of(monkeypatch: pytest.MonkeyPatch, hops: Hops) -> sessions.Session:
     monkeypatch.setattr(sessions, "HopProducers", SimpleNamespace(of=lambda *_: hops))
     machine: Any = SimpleNamespace(
         state=State.RECEIVING,
@@ -86,13 +83,28 @@ def test_a_message_that_waits_for_a_lease_keeps_the_properties_it_came_with(
         head_release_ms=None,
     )
     tools: Any = SimpleNamespace(
-        router=ROUTER, clock=ManualClock(), hooks=SimpleNamespace(emit=lambda _event: None), relay_id="r", client=None
+        router=ROUTER,
+        clock=ManualClock(),
+        hooks=SimpleNamespace(emit=lambda _event: None),
+        relay_id="r",
+        client=None,
+        send_timeout_ms=SEND_TIMEOUT_MS,
     )
     watch = ConnectionWatch(SOURCE_PARTITION.name, tools.clock, tools.hooks)
     session = sessions.Session(
         SOURCE_PARTITION, tools, Handle(tools.clock), Verdicts(), watch, machine, Prefetch(Memory(), by_broker=False)
     )
     session._consumer = SimpleNamespace(is_connected=lambda: True)
+    return session
+
+
+@pytest.mark.parametrize("in_group", [False, True])
+def test_a_message_that_waits_for_a_lease_keeps_the_properties_it_came_with(
+    monkeypatch: pytest.MonkeyPatch, *, in_group: bool
+) -> None:
+    """It may yet go another way, to the dead letters or back to the tail of its slot, and there it goes as it came."""
+    hops = Hops()
+    session = session_of(monkeypatch, hops)
     came = {**ENVELOPE.properties(), "tenant": "acme"}
     session._message, session._properties = client_message(), dict(came)
     command = Forward(0, PLAN.due_topic, 0, 7, ENVELOPE.hopped(START_MS + 30_000), in_group)
@@ -104,6 +116,43 @@ def test_a_message_that_waits_for_a_lease_keeps_the_properties_it_came_with(
     assert session._forward(command) is RECEIVE
     session._send_held()
     assert hops.sent == [{**came, **command.envelope.properties()}]
+
+
+def test_what_is_held_back_is_sent_before_a_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    hops = Hops()
+    hops.held = False
+    session = session_of(monkeypatch, hops)
+    waits: list[tuple[int, int]] = []
+
+    def receive(wait_ms: int) -> Any:
+        waits.append((wait_ms, len(hops.sent)))
+        raise pulsar.Timeout("nothing came")
+
+    session._consumer.receive = receive
+    session._message, session._properties = client_message(), ENVELOPE.properties()
+    assert session._forward(Forward(0, PLAN.due_topic, 0, 7, ENVELOPE.hopped(START_MS + 30_000))) is RECEIVE
+    assert not hops.sent, "another may follow"
+    with pytest.raises(pulsar.Timeout):
+        session._next_message(20)
+    assert waits == [(0, 0), (20, 1)]
+
+
+def test_a_session_ends_when_its_oldest_hop_has_had_no_answer_for_the_send_time_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Named producers have no send time-out of the client's (broker-facts: exact-hops)."""
+    session = session_of(monkeypatch, Hops())
+    machine: Any = session._machine
+    machine.in_flight, machine.confirmed_to = 0, None
+    session._check_answers(0)
+    machine.in_flight = 1
+    session._check_answers(60_000)  # nothing was under way before
+    session._check_answers(60_000 + SEND_TIMEOUT_MS - 1)
+    machine.confirmed_to = KNOWN
+    session._check_answers(60_000 + SEND_TIMEOUT_MS)  # it goes on
+    session._check_answers(60_000 + 2 * SEND_TIMEOUT_MS - 1)
+    with pytest.raises(SessionFailed, match="no answer"):
+        session._check_answers(60_000 + 2 * SEND_TIMEOUT_MS)
 
 
 KNOWN = Spot(Position(7, 3, -1), 0)

@@ -193,7 +193,7 @@ def gate_on(journal: Journal, acker: MadeUpAcker, clock: LeapingClock) -> AckBef
 
 
 def given(gate: AckBeforeRelay, count: int) -> list[int]:
-    return [gate.receive(0).message_id().entry_id() for _ in range(count)]
+    return [gate.receive(20).message_id().entry_id() for _ in range(count)]
 
 
 def test_all_that_comes_at_once_is_struck_before_the_first_comes_out() -> None:
@@ -204,7 +204,17 @@ def test_all_that_comes_at_once_is_struck_before_the_first_comes_out() -> None:
     assert given(gate, 2) == [1, 2]
     assert (gate.acked_originals, gate.acked_to) == (2, EntryPosition(1, 2))
     with pytest.raises(pulsar.Timeout):
+        gate.receive(20)
+
+
+def test_who_does_not_wait_gets_only_what_may_go_on_already() -> None:
+    acker = MadeUpAcker()
+    gate = gate_on(Journal(copy_or_fence(0, 7), copy_or_fence(1, 8)), acker, LeapingClock())
+    with pytest.raises(pulsar.Timeout):
         gate.receive(0)
+    assert not acker.acked_originals
+    assert given(gate, 1) == [0]
+    assert gate.receive(0).message_id().entry_id() == 1
 
 
 def test_a_copy_that_comes_again_is_struck_again_and_counts_once() -> None:
@@ -231,6 +241,6 @@ def test_for_half_a_minute_and_then_the_session_ends_with_nothing_given() -> Non
     gate = gate_on(Journal(copy_or_fence(0, 7)), acker, clock)
     began_ms = clock.monotonic_ms()
     with pytest.raises(SessionFailed, match=r"are not acknowledged: .*gone"):
-        gate.receive(0)
+        gate.receive(20)
     assert clock.monotonic_ms() - began_ms >= TRY_FOR_MS
     assert (gate.acked_originals, gate.acked_to) == (0, None)
