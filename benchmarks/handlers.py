@@ -26,6 +26,7 @@ from timewheel.core import Plan
 from timewheel.producers import DelayedProducer
 
 SHOWN = frozenset(("of one worker", *turns.SHOWN))
+HIDDEN = ("async def",)
 ROUNDS = 5
 QUEUE = 5_000
 PATIENCE_S = 120.0

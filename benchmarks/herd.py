@@ -40,6 +40,7 @@ from timewheel.producers import DelayedProducer, Timer
 from timewheel.testing import Broker
 
 SHOWN = frozenset(("of raw", "all late, s", "passed by, s", "least share", "lost", "twice", "early", "CPU us"))
+HIDDEN = ("raw pulsar-client",)
 SEED = 11
 PARTITIONS = 4
 PAYLOAD = bytes(200)
