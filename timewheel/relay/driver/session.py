@@ -70,7 +70,6 @@ from timewheel.relay.machine.interface import (
     StoreDeadLetter,
     Wait,
 )
-from timewheel.relay.machine.order import NO_SEQUENCE_ID
 from timewheel.relay.machine.readings import Reading, Unreadable, of_large_batch, parsed, taken_in
 
 _ENCRYPTED = Unreadable("it is encrypted, and a relay has no key: producers of a plan do not encrypt")
@@ -460,7 +459,7 @@ class Session:
 
     def _send_alone(self, producer: Any, command: Forward) -> None:
         number = command.sequence_id
-        is_new = number == NO_SEQUENCE_ID or self._hops.is_new(producer, number)
+        is_new = not command.named or self._hops.is_new(producer, number)
         self._runs.add(
             producer, self._message, self._properties, command.deliver_at_ms, number, Sent(command.ordinal, is_new, {})
         )
