@@ -22,10 +22,11 @@ from functools import partial
 from typing import Any
 
 from benchmarks import turns
+from benchmarks.handlers import fill, on_threads
 from benchmarks.lateness import Clocked, due_times_ms
 from benchmarks.result import Result
 from benchmarks.service import Address, connected, now_ms, provisioned, service
-from benchmarks.turns import Pace, Watch, alone, compared, in_turns
+from benchmarks.turns import Pace, alone, compared, in_turns
 from timewheel.client.cancellation_log import PACK_PROPERTY, CancellationLog
 from timewheel.client.hooks import Hooks
 from timewheel.consumers import DelayedConsumer, DelayedMessage
@@ -68,35 +69,11 @@ def cancellation_others(client: Any, plan: Plan, count: int) -> None:
 def rate(address: Address, timers: int, cancel: Cancel | None, live: int) -> Pace:
     """One round, in this process."""
     with connected(address) as client:
-        return handled(client, provisioned(address, "cancel", cancel=cancel), timers, live)
-
-
-def handled(client: Any, plan: Plan, timers: int, live: int) -> Pace:
-    with DelayedProducer(client, plan) as producer:
-        for _ in range(timers):
-            producer.send_async(b"x" * 100, lambda *_: None)
-        producer.flush()
-    if live:
-        cancellation_others(client, plan, live)
-    left = timers
-    done = threading.Event()
-    watch = Watch()
-
-    def handle(_: DelayedMessage) -> None:
-        nonlocal left, watch
-        if left == timers:
-            watch = Watch()
-        left -= 1  # one worker
-        if not left:
-            done.set()
-            consumer.stop()
-
-    with DelayedConsumer(client, plan, "bench", receiver_queue_size=5_000) as consumer:
-        consumer.run(handle, workers=1)
-        pace = watch.pace(timers)
-    if not done.is_set():
-        raise RuntimeError(f"{left} of {timers} timers did not come")
-    return pace
+        plan = provisioned(address, "cancel", cancel=cancel)
+        fill(client, plan, timers)
+        if live:
+            cancellation_others(client, plan, live)
+        return on_threads()(client, plan, timers)
 
 
 def handling(address: Address, timers: int, live: int, rounds: int) -> list[Result]:

@@ -139,14 +139,19 @@ GOALS = {
 """Of the raw client's loop, or of one worker."""
 
 
+def fill(client: Any, plan: Plan, timers: int) -> None:
+    """Send a backlog of timers that are due at once."""
+    with DelayedProducer(client, plan) as producer:
+        for _ in range(timers):
+            producer.send_async(b"x" * 100, lambda *_: None)
+        producer.flush()
+
+
 def play(address: Address, name: str, timers: int) -> Pace:
     """One round, in this process."""
     with connected(address) as client:
         plan = provisioned(address, "handlers", retry="RetryPolicy" in name)
-        with DelayedProducer(client, plan) as producer:
-            for _ in range(timers):
-                producer.send_async(b"x" * 100, lambda *_: None)
-            producer.flush()
+        fill(client, plan, timers)
         return WAYS[name](client, plan, timers)
 
 
