@@ -108,13 +108,18 @@ class Stage(Confirming):
         return relay
 
     def producer(self, topic: str, partition: int = 0, **options: Any) -> Any:
-        """A raw producer, cached by topic where no options are given."""
+        """A raw producer, cached by topic where no options are given. It sends no batch of what the broker holds, as no
+        client does: a broker acknowledges a batch as a whole, so that a session that ends in one repeats a part.
+        """
         name = self.names.part(topic, partition)
         if options:
             return self.client.create_producer(name, block_if_queue_full=True, **options)
         if name not in self._producers:
             self._producers[name] = self.client.create_producer(
-                name, block_if_queue_full=True, batching_enabled=True, batching_max_publish_delay_ms=5
+                name,
+                block_if_queue_full=True,
+                batching_enabled=self.plan.holds_in_relay,
+                batching_max_publish_delay_ms=5,
             )
         return self._producers[name]
 

@@ -23,7 +23,7 @@ from timewheel.client.native import schema_version_of
 from timewheel.client.positions import EntryPosition
 from timewheel.client.schemas import PassThroughSchema
 from timewheel.core.envelope import Envelope
-from timewheel.core.grouping import LARGEST_BATCH
+from timewheel.core.grouping import LARGE_BYTES, LARGEST_BATCH
 from timewheel.core.plan import Tiered
 from timewheel.inspect.status import status_of
 from timewheel.testing import Broker, eventually
@@ -178,6 +178,21 @@ def assert_in_parts(by_id: dict[str, list[Any]], payload: bytes, page: bytes, ch
     rest = json.loads(b"".join(message.data() for message in by_id["page"][1:]))
     assert rest["properties"]["page"] == page.hex()
     assert b"".join(message.data() for message in by_id["chunks"][:-1]) == chunked
+
+
+def test_large_messages_are_carried_before_one_that_is_too_large(stage: Stage) -> None:
+    """The client refuses the last on the spot, before those that it sent first have an answer."""
+    producer = stage.producer(stage.tiers[-1], batching_enabled=False)
+    due_ms, fit = (at_ms := now_ms()) + 2 * LEFT_MS, os.urandom(LARGE_BYTES)
+    for number in range(GOOD):
+        producer.send(fit, properties=Envelope(f"fits{number}", due_ms, at_ms).properties())
+    largest(producer, Envelope("refused", due_ms, at_ms))
+    relay = stage.relay()
+    assert {message.data() for message in stage.await_due(GOOD)} == {fit}
+    assert {letter.properties()["tw-id"] for letter in dead_letters(stage, 7)} == {"refused"}
+    stage.await_all_acknowledged()
+    stage.assert_no_copies()
+    assert relay.status().total("failures") == 0
 
 
 def put_batch(stage: Stage, messages: int) -> EntryPosition:

@@ -23,7 +23,7 @@ from timewheel.core.steps import steps
 from timewheel.relay.driver import partition as partitions
 from timewheel.relay.driver import session as sessions
 from timewheel.relay.driver.dead_letter_writer import Verdicts
-from timewheel.relay.driver.hop_producers import LeaseHeld
+from timewheel.relay.driver.hop_producers import LeaseHeld, Sent
 from timewheel.relay.driver.session import Prefetch, Reader
 from timewheel.relay.driver.source import Handle, HoleFound, Memory, PartitionState, SessionFailed
 from timewheel.relay.machine.broker_held import BrokerHeld
@@ -153,6 +153,20 @@ def test_a_session_ends_when_its_oldest_hop_has_had_no_answer_for_the_send_time_
     session._check_answers(60_000 + 2 * SEND_TIMEOUT_MS - 1)
     with pytest.raises(SessionFailed, match="no answer"):
         session._check_answers(60_000 + 2 * SEND_TIMEOUT_MS)
+
+
+def test_an_answer_behind_that_of_its_run_is_settled_though_none_follows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A session that drains waits for this one alone."""
+    session = session_of(monkeypatch, Hops())
+    machine: Any = session._machine
+    settled: list[int] = []
+    machine.confirmed = settled.extend
+    stored, first, last = pulsar.MessageId(-1, 7, 1, -1), Sent(0, True, {}), Sent(1, True, {})
+    session._confirmations.on_run([first, last], pulsar.Result.Ok, stored)
+    session._settle()
+    first.answer[pulsar.Result.Ok] = stored
+    session._settle()
+    assert settled == [1, 0]
 
 
 KNOWN = Spot(Position(7, 3, -1), 0)

@@ -516,8 +516,6 @@ class Session:
         while self._confirmations.cut:
             group, refused = self._confirmations.cut.popleft()
             self._send_singly(group, refused=refused)
-        if not self._confirmations.outcomes:
-            return
         ordinals, failures = self._confirmations.take()
         self._dead_letter_writer.stored(ordinals)
         acknowledgement = self._machine.confirmed(ordinals)
