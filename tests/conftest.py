@@ -35,6 +35,7 @@ FOLDERS = (
     "inspect",
     "shadow",
     "testing_tools",
+    "virtual",
     "demo",
     "watch",
     "packaging",

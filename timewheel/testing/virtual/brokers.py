@@ -1,0 +1,401 @@
+"""A cluster of virtual brokers: topics and who owns them, namespaces, schemas, producers by name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from itertools import count
+from typing import Any, Protocol
+
+from timewheel.client.positions import EntryPosition
+from timewheel.core.broker_profile import BROKER_SETTINGS, PERSIST_AS_BITMAP, BrokerProfile
+from timewheel.testing.virtual.ledgers import Cursor, Entry, ManagedLedger
+from timewheel.testing.virtual.scheduler import MS, Scheduler
+from timewheel.testing.virtual.subscriptions import BrokerConsumer, Subscription
+
+DROPPED = EntryPosition(-1, -1)
+"""Place of a message that the broker dropped as a repeat."""
+NAME_LIFE_MS = 6 * 3_600_000
+"""Time without a producer after which its name's number is forgotten (``brokerDeduplicationProducerInactivityTimeoutMinutes``)."""
+
+
+class Refused(Exception):
+    """The broker's answer to a request that it refuses.
+
+    Attributes:
+        result: Name of the client's result.
+    """
+
+    def __init__(self, result: str) -> None:
+        super().__init__(result)
+        self.result = result
+
+
+class Sending(Protocol):
+    """The client's end of a producer."""
+
+    def closed_by_broker(self) -> None:
+        """Learn that the broker serves the topic no more."""
+        ...
+
+
+@dataclass(eq=False, slots=True)
+class BrokerProducer:
+    """The broker's end of a producer."""
+
+    end: Sending
+    name: str
+    schema_version: int = -1
+    is_open: bool = True
+
+
+@dataclass(slots=True)
+class Schema:
+    """A version of a topic's schema."""
+
+    info: Any  # `_pulsar.SchemaInfo`
+    kind: str
+    definition: str
+
+
+class Topic:
+    """A topic without partitions, or a partition.
+
+    Attributes:
+        properties: As set by its users.
+        policies: Policies of this topic alone, by the name of the admin API.
+    """
+
+    def __init__(self, cluster: Cluster, name: str) -> None:
+        self.cluster = cluster
+        self.name = name
+        self.partition = partition_of(name)
+        self.scheduler = cluster.scheduler
+        self.profile = cluster.profile
+        self.flush_ms = cluster.cursor_flush_ms
+        self.log = ManagedLedger(cluster.profile, self._now_ms, cluster.new_ledger_id)
+        self.subscriptions: dict[str, Subscription] = {}
+        self.producers: dict[str, BrokerProducer] = {}
+        self.numbers: dict[str, tuple[int, int]] = {}  # by producer name: highest sequence id, and when it came
+        self.is_terminated = False
+        self.is_deleted = False
+        self.is_loaded = False
+        self.owner = 0  # index of its broker
+
+    def _now_ms(self) -> int:
+        return self.scheduler.now_ns // MS
+
+    @property
+    def now_ms(self) -> int:
+        return self._now_ms()
+
+    @property
+    def new_ledger_id(self) -> Callable[[], int]:
+        return self.cluster.new_ledger_id
+
+    def policy(self, name: str) -> Any:
+        """Return the policy that applies: the topic's own, else its namespace's; None: neither has it."""
+        return self.cluster.policy(self.name, name)
+
+    @property
+    def delays(self) -> bool:
+        """Whether delayed delivery is on."""
+        found = self.policy("delayed_delivery_policies")
+        return True if found is None else bool(found.get("active", True))
+
+    @property
+    def deduplicates(self) -> bool:
+        return bool(self.policy("deduplicationEnabled"))
+
+    # Producers
+
+    def open_producer(self, end: Sending, name: str, schema: Any) -> tuple[BrokerProducer, int]:
+        """Open a producer; return it, and the highest number that was stored under its name.
+
+        Raises:
+            Refused: The topic is terminated, or another client has the name.
+        """
+        if self.is_terminated:
+            raise Refused("TopicTerminated")
+        if name in self.producers:
+            raise Refused("ProducerBusy")
+        version = self.cluster.register_schema(self.name, schema)
+        producer = self.producers[name] = BrokerProducer(end, name, version)
+        return producer, self._highest(name)
+
+    def close_producer(self, producer: BrokerProducer) -> None:
+        producer.is_open = False
+        if self.producers.get(producer.name) is producer:
+            del self.producers[producer.name]
+
+    def _highest(self, name: str) -> int:
+        if not self.deduplicates:
+            return -1
+        number, at_ms = self.numbers.get(name, (-1, 0))
+        if number >= 0 and name not in self.producers and self.now_ms - at_ms > NAME_LIFE_MS:
+            del self.numbers[name]
+            return -1
+        return number
+
+    def publish(self, producer: BrokerProducer, entry: Entry) -> EntryPosition:
+        """Store an entry; return its position, or `DROPPED` if its number was seen before.
+
+        Raises:
+            Refused: The topic is terminated.
+        """
+        if self.is_terminated:
+            raise Refused("TopicTerminated")
+        if self.deduplicates:
+            if entry.sequence_id <= self.numbers.get(producer.name, (-1, 0))[0]:
+                return DROPPED
+            self.numbers[producer.name] = entry.sequence_id, self.now_ms
+        entry.schema_version = producer.schema_version
+        position = self.log.append(entry)
+        for subscription in [*self.subscriptions.values()]:
+            subscription.arrived()
+        return position
+
+    # Subscriptions
+
+    def subscription(
+        self, name: str, *, from_earliest: bool, after: EntryPosition | None = None, is_durable: bool = True
+    ) -> Subscription:
+        """Return a subscription, which is made if there is none."""
+        found = self.subscriptions.get(name)
+        if found is None:
+            start = after or (self.log.beginning if from_earliest else self.log.last_confirmed)
+            found = Subscription(self, name, Cursor(self.log, start), is_durable=is_durable)
+            self.subscriptions[name] = found
+        return found
+
+    def subscribe(self, subscription: Subscription, consumer: BrokerConsumer) -> None:
+        """Add a consumer to a subscription.
+
+        Raises:
+            Refused: It has an exclusive consumer, or consumers of another type.
+        """
+        refusal = subscription.add(consumer)
+        if refusal is not None:
+            raise Refused(refusal)
+
+    def terminate(self) -> None:
+        """Take no further message."""
+        self.is_terminated = True
+
+    # Life
+
+    def load(self) -> None:
+        """Be served by a broker: begin a ledger, and read the cursors as they were written."""
+        if self.is_loaded:
+            return
+        self.is_loaded = True
+        if self.log.added:
+            self.log.open_ledger()
+
+    def unload(self, *, is_orderly: bool = True) -> None:
+        """Be served no more: close all clients, and forget what is not written down."""
+        self.is_loaded = False
+        producers, self.producers = [*self.producers.values()], {}
+        for producer in producers:
+            producer.is_open = False
+            producer.end.closed_by_broker()
+        for subscription in [*self.subscriptions.values()]:
+            subscription.close()
+            subscription.redeliveries.clear()
+            if not subscription.is_durable:
+                del self.subscriptions[subscription.name]
+                continue
+            if not is_orderly:
+                subscription.cursor.crash()
+            subscription.cursor.load(self.profile)
+        self.trim()
+
+    def trim(self) -> None:
+        """Delete the ledgers that every subscription has done with."""
+        durable = [one.cursor.mark_delete for one in self.subscriptions.values() if one.is_durable]
+        if durable:
+            self.log.trim(min(durable))
+
+
+@dataclass
+class Broker:
+    """A broker of the cluster."""
+
+    name: str
+    is_up: bool = True
+    is_frozen: bool = False
+
+
+@dataclass
+class Namespace:
+    """A namespace and its policies, by the name of the admin API."""
+
+    policies: dict[str, Any] = field(default_factory=dict)
+
+
+class Cluster:
+    """Brokers with one metadata store.
+
+    Args:
+        scheduler: Virtual time.
+        profile: Limits of the brokers' ledgers and cursors.
+        brokers: Number of brokers.
+        policies: Policies of all namespaces that have none of their own, by the name of the admin API.
+
+    Attributes:
+        latency_ns: Time of a message from a client to a broker, and back.
+        cursor_flush_ms: Interval at which a cursor that has stopped moving is written
+            (``managedLedgerCursorPositionFlushSeconds``).
+    """
+
+    def __init__(
+        self,
+        scheduler: Scheduler,
+        profile: BrokerProfile,
+        *,
+        brokers: int = 1,
+        policies: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.scheduler = scheduler
+        self.profile = profile
+        self.brokers = [Broker(f"virtual-{number}") for number in range(brokers)]
+        self.latency_ns = MS // 2
+        self.cursor_flush_ms = 60_000
+        self.version = f"{profile.name}.0"
+        self.defaults: dict[str, Any] = dict(policies or {})
+        self.tenants: set[str] = {"public"}
+        self.namespaces: dict[str, Namespace] = {"public/default": Namespace()}
+        self.partitioned: dict[str, int] = {}  # number of partitions, by topic
+        self.topics: dict[str, Topic] = {}  # topics without partitions, and partitions
+        self.topic_policies: dict[str, dict[str, Any]] = {}
+        self.topic_properties: dict[str, dict[str, str]] = {}
+        self.schemas: dict[str, list[Schema]] = {}
+        self._ledger_ids = count(1)
+        self._names = count()
+
+    def new_ledger_id(self) -> int:
+        return next(self._ledger_ids)
+
+    def new_producer_name(self) -> str:
+        return f"virtual-{next(self._names)}"
+
+    # Topics
+
+    def topic(self, name: str, *, make: bool = True) -> Topic:
+        """Return a topic without partitions, or a partition, loaded by its broker.
+
+        Raises:
+            Refused: It does not exist (``make=False``), or its broker is away.
+        """
+        name = full_name(name)
+        found = self.topics.get(name)
+        if found is None:
+            base = base_of(name)
+            if not make and name not in self.partitions(base):
+                raise Refused("TopicNotFound")
+            if namespace_of(name) not in self.namespaces:
+                raise Refused("TopicNotFound")
+            found = self.topics[name] = Topic(self, name)
+        if not self._owner(found).is_up:
+            raise Refused("ServiceUnitNotReady")
+        found.load()
+        return found
+
+    def _owner(self, topic: Topic) -> Broker:
+        owner = self.brokers[topic.owner]
+        if not owner.is_up:
+            up = [index for index, broker in enumerate(self.brokers) if broker.is_up]
+            if up:
+                topic.owner = up[hash_of(topic.name) % len(up)]
+        return self.brokers[topic.owner]
+
+    def partitions(self, topic: str) -> list[str]:
+        """Return the names of a topic's partitions; of a topic without any, its own name."""
+        topic = full_name(topic)
+        number = self.partitioned.get(topic)
+        return [topic] if number is None else [f"{topic}-partition-{index}" for index in range(number)]
+
+    def delete(self, name: str) -> None:
+        """Delete a topic without partitions, or a partition."""
+        found = self.topics.pop(full_name(name), None)
+        if found is not None:
+            found.is_deleted = True
+            found.unload()
+        self.topic_policies.pop(full_name(name), None)
+
+    def policy(self, topic: str, name: str) -> Any:
+        for place in (
+            self.topic_policies.get(base_of(topic), {}),
+            self.namespaces.get(namespace_of(topic), Namespace()).policies,
+            self.defaults,
+        ):
+            if place.get(name) is not None:
+                return place[name]
+        return None
+
+    def register_schema(self, topic: str, info: Any) -> int:
+        """Return the version of a schema in a topic, where it is stored if it is new; -1: no schema.
+
+        Raises:
+            Refused: It is of another type than the versions before it.
+        """
+        if info is None or not info.schema():
+            return -1
+        versions = self.schemas.setdefault(base_of(topic), [])
+        kind, definition = str(info.schema_type()), info.schema()
+        for number, version in enumerate(versions):
+            if (version.kind, version.definition) == (kind, definition):
+                return number
+        if versions and versions[-1].kind != kind:
+            raise Refused("IncompatibleSchema")
+        versions.append(Schema(info, kind, definition))
+        return len(versions) - 1
+
+    def settings(self) -> dict[str, str]:
+        """Return the runtime configuration, as texts by the names of ``broker.conf``."""
+        profile = self.profile
+        found = {name: str(getattr(profile, field) // unit) for name, (field, unit) in BROKER_SETTINGS.items()}
+        return found | {PERSIST_AS_BITMAP: str(profile.ack_format == "bitmap").lower()}
+
+    # Faults
+
+    def unload(self, topic: str) -> None:
+        """Unload a topic with all its partitions, in good order."""
+        for name in self.partitions(topic):
+            if (found := self.topics.get(name)) is not None and found.is_loaded:
+                found.unload()
+
+    def kill(self, broker: Broker) -> None:
+        """Kill a broker: its topics are served by others, without what was not written down."""
+        broker.is_up = False
+        for topic in [*self.topics.values()]:
+            if self.brokers[topic.owner] is broker and topic.is_loaded:
+                topic.unload(is_orderly=False)
+
+
+def full_name(topic: str) -> str:
+    """Return a topic's name with domain, tenant and namespace."""
+    if "://" in topic:
+        return topic
+    return f"persistent://{topic}" if topic.count("/") == 2 else f"persistent://public/default/{topic}"  # noqa: PLR2004
+
+
+def base_of(topic: str) -> str:
+    """Return the topic of a partition; of another topic, its own name."""
+    base, mark, number = topic.rpartition("-partition-")
+    return base if mark and number.isdigit() else topic
+
+
+def partition_of(topic: str) -> int:
+    """Return the number of a partition; -1 for a topic without partitions."""
+    _, mark, number = topic.rpartition("-partition-")
+    return int(number) if mark and number.isdigit() else -1
+
+
+def namespace_of(topic: str) -> str:
+    return topic.partition("://")[2].rpartition("/")[0]
+
+
+def hash_of(text: str) -> int:
+    """Return a number that is the same in every process."""
+    return sum(text.encode())

@@ -1,0 +1,296 @@
+"""The ledgers of a topic and the cursors in it, as a broker keeps them: positions, gaps, and what an unload forgets."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+from timewheel.broker.admin.stats import CursorStats, Ledger
+from timewheel.client.positions import EntryPosition
+from timewheel.core.broker_profile import BrokerProfile
+from timewheel.inspect.gaps.gap_status import reload_of
+
+
+@dataclass(slots=True)
+class Sent:
+    """A message as its producer sent it."""
+
+    payload: bytes | None  # None: a null payload
+    properties: dict[str, str]
+    key: str | bytes = ""
+    ordering_key: str | bytes = ""
+    event_ms: int = 0
+    deliver_at_ms: int = 0
+    sequence_id: int = -1
+    size: int = 0
+
+
+@dataclass(slots=True)
+class Entry:
+    """A message, or a batch of messages, as it is stored."""
+
+    messages: tuple[Sent, ...]
+    producer_name: str
+    sequence_id: int
+    publish_ms: int
+    is_batch: bool = False
+    schema_version: int = -1
+    position: EntryPosition = EntryPosition(-1, -1)
+
+    @property
+    def deliver_at_ms(self) -> int:
+        """Delivery time that the broker is asked for; 0: at once. Batches have none (broker-facts: delays)."""
+        return 0 if self.is_batch else self.messages[0].deliver_at_ms
+
+    @property
+    def size(self) -> int:
+        return sum(message.size for message in self.messages)
+
+
+@dataclass(slots=True)
+class _Ledger:
+    opened_ms: int
+    entries: list[Entry] = field(default_factory=list)
+    size_bytes: int = 0
+
+
+class ManagedLedger:
+    """The stored entries of a topic.
+
+    Args:
+        profile: Limits of the ledgers.
+        now_ms: The broker's clock.
+        new_ledger_id: Returns the next id of the cluster.
+    """
+
+    def __init__(self, profile: BrokerProfile, now_ms: Callable[[], int], new_ledger_id: Callable[[], int]) -> None:
+        self._profile = profile
+        self._now_ms = now_ms
+        self._new_ledger_id = new_ledger_id
+        self._ledgers: dict[int, _Ledger] = {}  # in order
+        self._open_id = -1
+        self.added = 0
+        self.last_confirmed = EntryPosition(-1, -1)
+        self.open_ledger()
+
+    def open_ledger(self) -> None:
+        """Begin another ledger, as a broker does that loads a topic; an empty one is left behind."""
+        if self._ledgers and not self._ledgers[self._open_id].entries:
+            del self._ledgers[self._open_id]
+        self._open_id = self._new_ledger_id()
+        self._ledgers[self._open_id] = _Ledger(self._now_ms())
+        if self.last_confirmed.ledger < 0:
+            self.last_confirmed = EntryPosition(self._open_id, -1)
+
+    def append(self, entry: Entry) -> EntryPosition:
+        """Store an entry behind all others; return its position."""
+        ledger = self._ledgers[self._open_id]
+        if ledger.entries and self._is_full(ledger):
+            self.open_ledger()
+            ledger = self._ledgers[self._open_id]
+        entry.position = self.last_confirmed = EntryPosition(self._open_id, len(ledger.entries))
+        ledger.entries.append(entry)
+        ledger.size_bytes += entry.size
+        self.added += 1
+        return entry.position
+
+    def _is_full(self, ledger: _Ledger) -> bool:
+        profile, age_ms = self._profile, self._now_ms() - ledger.opened_ms
+        is_large = len(ledger.entries) >= profile.ledger_max_entries or ledger.size_bytes >= profile.ledger_max_bytes
+        return (is_large and age_ms >= profile.ledger_min_age_ms) or age_ms >= profile.ledger_max_age_ms
+
+    def read(self, position: EntryPosition) -> Entry | None:
+        """Return the entry at a position; None: there is none."""
+        ledger = self._ledgers.get(position.ledger)
+        if ledger is None or not 0 <= position.entry < len(ledger.entries):
+            return None
+        return ledger.entries[position.entry]
+
+    def after(self, position: EntryPosition) -> Entry | None:
+        """Return the first entry behind a position; None: there is none yet."""
+        ledger = self._ledgers.get(position.ledger)
+        if ledger is not None and position.entry + 1 < len(ledger.entries):
+            return ledger.entries[position.entry + 1]
+        if position >= self.last_confirmed:
+            return None
+        for number, following in self._ledgers.items():
+            if number > position.ledger and following.entries:
+                return following.entries[0]
+        return None
+
+    def all_after(self, position: EntryPosition) -> Iterator[Entry]:
+        """Yield all entries behind a position."""
+        for number, ledger in [*self._ledgers.items()]:
+            if number >= position.ledger:
+                entries = ledger.entries
+                for index in range(position.entry + 1 if number == position.ledger else 0, len(entries)):
+                    yield entries[index]
+
+    def number_after(self, position: EntryPosition) -> int:
+        """Return how many entries are behind a position."""
+        return sum(
+            len(ledger.entries) if number > position.ledger else max(len(ledger.entries) - position.entry - 1, 0)
+            for number, ledger in self._ledgers.items()
+            if number >= position.ledger
+        )
+
+    @property
+    def beginning(self) -> EntryPosition:
+        """The place before the first entry."""
+        return EntryPosition(next(iter(self._ledgers)), -1)
+
+    def trim(self, position: EntryPosition) -> None:
+        """Delete the ledgers that end at or before a position, but for the open one."""
+        for number in [number for number in self._ledgers if number < position.ledger or number == position.ledger]:
+            ledger = self._ledgers[number]
+            if number != self._open_id and (number < position.ledger or position.entry + 1 >= len(ledger.entries)):
+                del self._ledgers[number]
+
+    @property
+    def ledgers(self) -> tuple[Ledger, ...]:
+        """The ledgers, as the admin API tells of them."""
+        return tuple(
+            Ledger(ledger_id=number, entries=len(ledger.entries), size_bytes=ledger.size_bytes, offloaded=False)
+            for number, ledger in self._ledgers.items()
+        )
+
+
+WRITE_EVERY_MS = 1_000
+"""Interval of a cursor's writes while it moves (``managedLedgerDefaultMarkDeleteRateLimit``)."""
+
+
+class Cursor:
+    """What a subscription has acknowledged.
+
+    Attributes:
+        mark_delete: All entries up to here are acknowledged.
+        acked: Entry numbers acknowledged behind it, by ledger.
+        read: The last entry that was read in order; the next read begins behind it.
+    """
+
+    def __init__(self, log: ManagedLedger, mark_delete: EntryPosition) -> None:
+        self._log = log
+        self.mark_delete = self.read = mark_delete
+        self.acked: dict[int, set[int]] = {}
+        self.consumed = 0
+        self.cursor_ledger = -1  # of its own ledger; -1: it was not written since the topic was loaded
+        self._written = mark_delete
+        self._written_ms = -WRITE_EVERY_MS
+        self._unwritten: list[EntryPosition] = []  # acknowledged since the cursor was written
+
+    def is_acked(self, position: EntryPosition) -> bool:
+        return position <= self.mark_delete or position.entry in self.acked.get(position.ledger, ())
+
+    def acknowledge(self, position: EntryPosition) -> bool:
+        """Acknowledge an entry; return False if it was acknowledged before."""
+        if self.is_acked(position):
+            return False
+        self.consumed += 1
+        self._unwritten.append(position)
+        self.acked.setdefault(position.ledger, set()).add(position.entry)
+        self._advance()
+        return True
+
+    def write(self, now_ms: int, ledger_id: Callable[[], int], *, at_once: bool = False) -> bool:
+        """Write it down, unless it was within the last second; return whether it is written."""
+        if not at_once and now_ms - self._written_ms < WRITE_EVERY_MS:
+            return False
+        if self.cursor_ledger < 0:
+            self.cursor_ledger = ledger_id()
+        self._written, self._written_ms = self.mark_delete, now_ms
+        self._unwritten.clear()
+        return True
+
+    def crash(self) -> None:
+        """Forget all acknowledgements since it was written, as a broker does that is killed."""
+        forgotten, end = set(self._unwritten), self.mark_delete
+        for entry in self._log.all_after(self._written):
+            if entry.position > end:
+                break
+            if entry.position not in forgotten:
+                self.acked.setdefault(entry.position.ledger, set()).add(entry.position.entry)
+        for position in forgotten:
+            self.acked.get(position.ledger, set()).discard(position.entry)
+        self.acked = {ledger: entries for ledger, entries in self.acked.items() if entries}
+        self.mark_delete = self._written
+
+    def acknowledge_to(self, position: EntryPosition) -> None:
+        """Acknowledge all entries up to a position."""
+        position = min(position, self._log.last_confirmed)
+        for entry in self._log.all_after(self.mark_delete):
+            if entry.position > position:
+                break
+            entries = self.acked.get(entry.position.ledger)
+            if entries is None or entry.position.entry not in entries:
+                self._unwritten.append(entry.position)
+                self.consumed += 1
+            else:
+                entries.discard(entry.position.entry)
+        self.mark_delete = max(self.mark_delete, position)
+        self.acked = {ledger: entries for ledger, entries in self.acked.items() if entries}
+        self._advance()
+
+    def _advance(self) -> None:
+        while self.acked and (entry := self._log.after(self.mark_delete)) is not None:
+            ledger, number = entry.position
+            entries = self.acked.get(ledger)
+            if entries is None or number not in entries:
+                break
+            entries.discard(number)
+            if not entries:
+                del self.acked[ledger]
+            self.mark_delete = entry.position
+        self.read = max(self.read, self.mark_delete)
+
+    def ranges(self) -> list[tuple[EntryPosition, EntryPosition]]:
+        """Return the acknowledged ranges behind the mark-delete position: each from behind one entry up to another.
+
+        A range ends with its ledger.
+        """
+        found = []
+        for ledger in sorted(self.acked):
+            first = last = -2
+            for entry in sorted(self.acked[ledger]):
+                if entry != last + 1:
+                    if first >= 0:
+                        found.append((EntryPosition(ledger, first - 1), EntryPosition(ledger, last)))
+                    first = entry
+                last = entry
+            found.append((EntryPosition(ledger, first - 1), EntryPosition(ledger, last)))
+        return found
+
+    @property
+    def backlog(self) -> int:
+        """Number of entries that are not acknowledged."""
+        return self._log.number_after(self.mark_delete) - sum(map(len, self.acked.values()))
+
+    def rewind(self) -> None:
+        """Read again from the first entry that is not acknowledged."""
+        self.read = self.mark_delete
+
+    def stats(self) -> CursorStats:
+        """The cursor, as the admin API tells of it."""
+        ranges = self.ranges()
+        following = self._log.after(self.read)
+        return CursorStats(
+            mark_delete=self.mark_delete,
+            read=EntryPosition(self.read.ledger, self.read.entry + 1) if following is None else following.position,
+            gap_count=len(ranges),
+            entries_since_mark_delete=self._log.number_after(self.mark_delete) - self._log.number_after(self.read),
+            consumed=self.consumed,
+            cursor_ledger=self.cursor_ledger,
+            state="NoLedger" if self.cursor_ledger < 0 else "Open",
+            acked_text="[" + ",".join(f"({begin.text}..{end.text}]" for begin, end in ranges) + "]",
+        )
+
+    def load(self, profile: BrokerProfile) -> None:
+        """Forget what its last write did not hold, by the broker's limit and format; read again from there."""
+        if self.acked:
+            for run in reload_of(self.stats(), self._log.ledgers, profile).forgotten:
+                self.acked[run.ledger].difference_update(range(run.first, run.last + 1))
+            self.acked = {ledger: entries for ledger, entries in self.acked.items() if entries}
+        self.consumed, self.cursor_ledger = 0, -1
+        self._advance()
+        self.rewind()
+        self._written = self.mark_delete
+        self._unwritten.clear()

@@ -1,0 +1,264 @@
+"""Waits of ordinary Python code as waits of a scheduler: locks, queues, threads, sleeps, event loops, clocks.
+
+`patched` replaces names of the standard library, in all modules that have imported them (``from time import sleep``).
+On threads that the scheduler does not know, and objects that these made, everything is as before: a test runner's own
+threads do not notice. With the package ``time-machine`` installed, ``datetime.now()`` and its like are replaced as well,
+on all threads.
+"""
+
+from __future__ import annotations
+
+import queue
+import selectors
+import sys
+import threading
+import time
+from _queue import SimpleQueue as RealSimpleQueue
+from _thread import allocate_lock
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from threading import Thread
+from types import GenericAlias
+from typing import Any
+from unittest import mock
+
+from timewheel.testing.virtual.scheduler import Killed, Scheduler
+
+S = 1_000_000_000
+"""Nanoseconds of a second."""
+
+
+class Lock:
+    """A lock whose wait is the scheduler's, on its threads."""
+
+    __slots__ = ("__weakref__", "_real", "_scheduler", "locked", "release")
+
+    def __init__(self, scheduler: Scheduler) -> None:
+        self._scheduler = scheduler
+        self._real = allocate_lock()
+        self.locked = self._real.locked
+        self.release = self._real.release
+
+    def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:  # noqa: FBT001, FBT002 - as threading's
+        real = self._real
+        if real.acquire(False):
+            return True
+        if not blocking:
+            return False
+        if not self._scheduler.is_mine:
+            return real.acquire(True, timeout)
+        left_ns = None if timeout < 0 else round(timeout * S)
+        return self._scheduler.wait(self._is_free, left_ns) and real.acquire(True, 0 if timeout >= 0 else -1)
+
+    def __enter__(self) -> bool:
+        return self._real.acquire(False) or self.acquire()
+
+    def __exit__(self, *_: object) -> None:
+        self.release()
+
+    def _is_free(self) -> bool:
+        return not self.locked()
+
+    def _at_fork_reinit(self) -> None:
+        self._real._at_fork_reinit()  # type: ignore[attr-defined]
+
+
+class SimpleQueue:
+    """`queue.SimpleQueue`, whose wait is the scheduler's if one of its threads has made it."""
+
+    __slots__ = ("_items", "_scheduler", "put_nowait")
+
+    def __new__(cls) -> Any:
+        scheduler = _scheduler_of_this_thread()
+        if scheduler is None:
+            return RealSimpleQueue()
+        made = super().__new__(cls)
+        made._items, made._scheduler = deque(), scheduler
+        return made
+
+    def __class_getitem__(cls, item: Any) -> Any:
+        return GenericAlias(cls, item)
+
+    def put(self, item: Any, block: bool = True, timeout: float | None = None) -> None:  # noqa: ARG002, FBT001, FBT002
+        self._items.append(item)
+
+    def get(self, block: bool = True, timeout: float | None = None) -> Any:  # noqa: FBT001, FBT002 - as queue's
+        items = self._items
+        if items or not block:
+            return self.get_nowait()
+        self._scheduler.wait(self._is_filled, None if timeout is None else round(timeout * S))
+        return self.get_nowait()
+
+    def get_nowait(self) -> Any:
+        if not self._items:
+            raise queue.Empty
+        return self._items.popleft()
+
+    def _is_filled(self) -> bool:
+        return bool(self._items)
+
+    def empty(self) -> bool:
+        return not self._items
+
+    def qsize(self) -> int:
+        return len(self._items)
+
+
+SimpleQueue.put_nowait = SimpleQueue.put  # type: ignore[method-assign]
+
+_active: Scheduler | None = None
+"""The scheduler of this interpreter: the modules that it patches are the interpreter's."""
+
+
+def _scheduler_of_this_thread() -> Scheduler | None:
+    return _active if _active is not None and _active.is_mine else None
+
+
+@contextmanager
+def patched(scheduler: Scheduler) -> Iterator[None]:
+    """Replace the waits and clocks of the standard library on the scheduler's threads.
+
+    Raises:
+        RuntimeError: Another scheduler is active.
+    """
+    global _active
+    if _active is not None:
+        raise RuntimeError("there is another virtual time in this process: leave it first")
+    with ExitStack() as stack:
+        by_identity: dict[int, Any] = {}
+        for owner, name, made in _replacements(scheduler):
+            by_identity[id(getattr(owner, name))] = made
+            stack.enter_context(mock.patch.object(owner, name, made))
+        stack.enter_context(_imported(by_identity))
+        stack.enter_context(_dates_of(scheduler))
+        _active = scheduler
+        try:
+            yield
+        finally:
+            scheduler.close()
+            _active = None
+
+
+_UNCHANGED = ("_pytest", "pytest", "pluggy", "xdist", "execnet", "hypothesis", "unittest", __name__.rpartition(".")[0])
+"""Modules that measure and wait for tests, not in them; and this package."""
+
+
+@contextmanager
+def _imported(by_identity: dict[int, Any]) -> Iterator[None]:
+    """Replace objects in the modules that have imported them by name."""
+    changed: list[tuple[dict[str, Any], str, Any]] = []
+    for module_name, module in [*sys.modules.items()]:
+        if module_name.startswith(_UNCHANGED):
+            continue
+        names = getattr(module, "__dict__", None)
+        for name, value in [*names.items()] if isinstance(names, dict) else ():
+            if (made := by_identity.get(id(value))) is not None:
+                changed.append((names, name, value))
+                names[name] = made
+    try:
+        yield
+    finally:
+        for names, name, value in changed:
+            names[name] = value
+
+
+def either(is_mine: Callable[[], bool], real: Callable[..., Any], virtual: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a function that calls the virtual one on a scheduler's threads, and the real one on others."""
+
+    def called(*arguments: Any, **options: Any) -> Any:
+        return (virtual if is_mine() else real)(*arguments, **options)
+
+    return called
+
+
+def _replacements(scheduler: Scheduler) -> list[tuple[Any, str, Any]]:
+    def is_mine() -> bool:
+        return scheduler.is_mine
+
+    def seconds() -> float:
+        return scheduler.monotonic_ns / S
+
+    def sleep(duration_s: float, /) -> None:
+        if duration_s < 0:
+            raise ValueError("sleep length must be non-negative")
+        scheduler.wait(None, round(duration_s * S))
+
+    def start(thread: Thread) -> None:
+        if is_mine():
+            if not thread._started.is_set():  # type: ignore[attr-defined]
+                thread._started = threading.Event()  # type: ignore[attr-defined] # one of this time's
+                scheduler.adopt(thread)
+        real_start(thread)
+
+    def bootstrap(thread: Thread) -> None:
+        if scheduler.task_of(thread) is None:
+            real_bootstrap(thread)
+        else:
+            scheduler.run(thread, lambda: real_bootstrap(thread))
+
+    def join(thread: Thread, timeout: float | None = None) -> None:
+        task = scheduler.task_of(thread)
+        if task is None or not is_mine():
+            real_join(thread, timeout)
+        elif scheduler.wait(lambda: task.is_done, None if timeout is None else round(timeout * S)):
+            real_join(thread)
+
+    def is_alive(thread: Thread) -> bool:
+        task = scheduler.task_of(thread)
+        return real_is_alive(thread) if task is None else not task.is_done and thread._started.is_set()  # type: ignore[attr-defined]
+
+    def select(selector: Any, timeout: float | None = None) -> Any:
+        if not is_mine():
+            return real_select(selector, timeout)
+        ready = real_select(selector, 0)
+        if ready:
+            return ready
+        if timeout is not None and timeout <= 0:
+            scheduler.yield_turn()
+        else:
+            scheduler.wait(lambda: bool(real_select(selector, 0)), None if timeout is None else round(timeout * S))
+        return real_select(selector, 0)
+
+    def excepthook(raised: Any) -> None:
+        if raised.thread is None or scheduler.task_of(raised.thread) is None:
+            real_excepthook(raised)
+        elif not isinstance(raised.exc_value, Killed):
+            scheduler.failed(raised.thread, raised.exc_value)
+
+    real_start, real_join, real_is_alive = Thread.start, Thread.join, Thread.is_alive
+    real_bootstrap, real_excepthook = Thread._bootstrap, threading.excepthook  # type: ignore[attr-defined]
+    real_select = selectors.DefaultSelector.select
+    lock = either(is_mine, threading.Lock, lambda: Lock(scheduler))
+    monotonic = either(is_mine, time.monotonic, seconds)
+    return [
+        (threading, "Lock", lock),
+        (threading, "_allocate_lock", lock),
+        (threading, "RLock", either(is_mine, threading.RLock, threading._PyRLock)),  # type: ignore[attr-defined] # over `_allocate_lock`
+        (threading, "_time", monotonic),
+        (threading, "excepthook", excepthook),
+        (Thread, "start", start),
+        (Thread, "_bootstrap", bootstrap),
+        (Thread, "join", join),
+        (Thread, "is_alive", is_alive),
+        (queue, "SimpleQueue", SimpleQueue),
+        (queue, "time", monotonic),
+        (selectors.DefaultSelector, "select", select),
+        (time, "monotonic", monotonic),
+        (time, "monotonic_ns", either(is_mine, time.monotonic_ns, lambda: scheduler.monotonic_ns)),
+        (time, "time", either(is_mine, time.time, lambda: scheduler.now_ns / S)),
+        (time, "time_ns", either(is_mine, time.time_ns, lambda: scheduler.now_ns)),
+        (time, "sleep", either(is_mine, time.sleep, sleep)),
+    ]
+
+
+@contextmanager
+def _dates_of(scheduler: Scheduler) -> Iterator[None]:
+    try:
+        import time_machine  # noqa: PLC0415 - optional
+    except ImportError:
+        yield
+        return
+    with time_machine.travel(scheduler.now_ns / S, tick=False) as traveller:
+        scheduler.on_time = lambda: traveller.move_to(scheduler.now_ns / S, tick=False)
+        yield

@@ -1,0 +1,248 @@
+"""A Pulsar inside the test's own process, on a clock that jumps: weeks of delays pass in seconds.
+
+    with VirtualPulsar() as virtual_pulsar:
+        start_service(virtual_pulsar.client())
+        virtual_pulsar.advance(days=17)
+        assert handled == ["sub-42"]
+
+pytest has it as the fixture `virtual_pulsar` (`timewheel.testing.plugin`).
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import itertools
+import threading
+import time
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from types import TracebackType
+from typing import Any, NamedTuple, Self
+from unittest import mock
+
+import _pulsar
+import httpx
+import pulsar
+
+from timewheel.broker.admin.client import AdminClient
+from timewheel.core.broker_profile import DEFAULT_PROFILE, BrokerProfile
+from timewheel.core.envelope import Envelope, due_in
+from timewheel.core.errors import EnvelopeError
+from timewheel.testing.virtual.admin import VirtualAdmin
+from timewheel.testing.virtual.brokers import Cluster
+from timewheel.testing.virtual.client import Configuration, MessageBuilder, NativeClient
+from timewheel.testing.virtual.ledgers import Sent
+from timewheel.testing.virtual.patches import either, patched
+from timewheel.testing.virtual.scheduler import Choose, Process, Scheduler, longest_waiting
+
+SERVICE_URL = "pulsar://virtual:6650"
+ADMIN_URL = "http://virtual:8080"
+
+
+class Waiting(NamedTuple):
+    """A message that a subscription has not acknowledged."""
+
+    topic: str  # the topic, or the partition
+    subscription: str
+    payload: bytes
+    properties: dict[str, str]
+    due: dt.datetime | None  # of a timer; of another message, its delivery time, if it has one
+
+
+class VirtualProcess:
+    """A service in a process of its own: its threads and connections live and end together."""
+
+    def __init__(self, owner: VirtualPulsar, name: str) -> None:
+        self._owner = owner
+        self.process = Process(name)
+
+    def kill(self) -> None:
+        """End it as ``kill -9`` does: no thread takes another step, and the brokers lose its connections."""
+        self._owner.scheduler.kill(self.process)
+        for client in self._owner.clients_of(self.process):
+            client.lose()
+
+    def freeze(self) -> None:
+        """Stop it as ``SIGSTOP`` does: its connections stay open."""
+        self.process.is_frozen = True
+
+    def thaw(self) -> None:
+        """Let it go on."""
+        self.process.is_frozen = False
+
+
+class VirtualPulsar:
+    """Virtual brokers, and the virtual time in which this thread and all threads that it starts live.
+
+    Inside ``with``, every `pulsar.Client` connects to it, whatever URL it is given, and `timewheel.AdminClient` asks it.
+    Locks, queues, sleeps, event loops and clocks of these threads are virtual (`timewheel.testing.virtual.patches`).
+    Time passes where a thread waits, and only there.
+
+    Args:
+        version: Line of Pulsar whose limits and formats the brokers have: a name in
+            `timewheel.core.broker_profile.PROFILE_NAMES`, or a profile.
+        brokers: Number of brokers.
+        begins: Time at which it begins; now if it is not given.
+        choose: Which of several threads that are ready runs next; the one that has waited longest, if it is not given.
+
+    Raises:
+        RuntimeError: Another virtual Pulsar is active in this process.
+    """
+
+    def __init__(
+        self,
+        *,
+        version: str | BrokerProfile = DEFAULT_PROFILE,
+        brokers: int = 1,
+        begins: dt.datetime | None = None,
+        choose: Choose = longest_waiting,
+    ) -> None:
+        begins_ns = time.time_ns() if begins is None else round(begins.timestamp() * 1e6) * 1_000
+        self.scheduler = Scheduler(begins_ns, choose)
+        profile = BrokerProfile.named(version) if isinstance(version, str) else version
+        self.cluster = Cluster(self.scheduler, profile, brokers=brokers)
+        self.admin_transport = VirtualAdmin(self.cluster)
+        self._clients: list[NativeClient] = []
+        self._stack = ExitStack()
+        self._numbers = itertools.count(1)
+
+    def __enter__(self) -> Self:
+        with ExitStack() as stack:
+            is_mine = self._is_mine
+            stack.enter_context(patched(self.scheduler))
+            for name in ("ProducerConfiguration", "ConsumerConfiguration", "ReaderConfiguration", "ClientConfiguration"):
+                stack.enter_context(mock.patch.object(_pulsar, name, either(is_mine, getattr(_pulsar, name), Configuration)))
+            for name, made in (("MessageBuilder", MessageBuilder), ("Client", self._native)):
+                stack.enter_context(mock.patch.object(_pulsar, name, either(is_mine, getattr(_pulsar, name), made)))
+            handle_request = httpx.HTTPTransport.handle_request
+            stack.enter_context(
+                mock.patch.object(httpx.HTTPTransport, "handle_request", self._handling(handle_request))
+            )
+            self._stack = stack.pop_all()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for client in self._clients:
+            client.link.cut()
+        self._stack.close()
+        if error is None:
+            self.scheduler.raise_failure()
+
+    def _is_mine(self) -> bool:
+        return self.scheduler.is_mine
+
+    def _native(self, _: str, settings: Configuration) -> NativeClient:
+        client = NativeClient(self.cluster, settings, lambda error: self.scheduler.failed(threading.current_thread(), error))
+        self._clients.append(client)
+        return client
+
+    def _handling(self, real: Callable[..., httpx.Response]) -> Callable[..., httpx.Response]:
+        def handle_request(transport: httpx.HTTPTransport, request: httpx.Request) -> httpx.Response:
+            is_admin = request.url.path.startswith(("/admin/v2", "/lookup/v2"))
+            if is_admin and self._is_mine():
+                return self.admin_transport.handle_request(request)
+            return real(transport, request)
+
+        return handle_request
+
+    def clients_of(self, process: Process) -> Sequence[NativeClient]:
+        """Return the clients that the threads of a process have made."""
+        return [client for client in self._clients if client.process is process]
+
+    # Clients
+
+    @property
+    def service_url(self) -> str:
+        return SERVICE_URL
+
+    @property
+    def admin_url(self) -> str:
+        return ADMIN_URL
+
+    def client(self, **options: Any) -> pulsar.Client:
+        """Return a new client; ``options`` as for `pulsar.Client`."""
+        return pulsar.Client(SERVICE_URL, **options)
+
+    def admin(self, **options: Any) -> AdminClient:
+        """Return a new client of the admin API; ``options`` as for `timewheel.AdminClient`."""
+        return AdminClient(ADMIN_URL, transport=self.admin_transport, **options)
+
+    # Time
+
+    @property
+    def now(self) -> dt.datetime:
+        """The virtual wall clock, UTC."""
+        return dt.datetime.fromtimestamp(self.scheduler.now_ns / 1e9, dt.UTC)
+
+    def advance(self, span: dt.timedelta | None = None, **parts: float) -> None:
+        """Let time pass, and return when all has happened that happens until then.
+
+        Args:
+            span: How long; or ``parts``, as for `datetime.timedelta`: ``days=17``, ``minutes=5``.
+
+        Raises:
+            Exception: What has ended a thread, or was raised by a client's callback.
+        """
+        span = dt.timedelta(**parts) if span is None else span
+        self.scheduler.advance(round(span / dt.timedelta(microseconds=1)) * 1_000)
+        self.scheduler.raise_failure()
+
+    def skew(self, by: dt.timedelta) -> None:
+        """Let the wall clock of the whole machine jump; durations are as before."""
+        self.scheduler.skew(round(by / dt.timedelta(microseconds=1)) * 1_000)
+
+    # Processes and faults
+
+    def start(self, target: Callable[..., Any], *arguments: Any, name: str | None = None) -> VirtualProcess:
+        """Run a function on a thread of a process of its own, which can be killed and frozen."""
+        process = VirtualProcess(self, name or f"process-{next(self._numbers)}")
+        thread = threading.Thread(target=target, args=arguments, name=process.process.name, daemon=True)
+        before, self.scheduler.current.process = self.scheduler.current.process, process.process
+        try:
+            thread.start()
+        finally:
+            self.scheduler.first.process = before
+        return process
+
+    def unload(self, topic: str) -> None:
+        """Unload a topic with all its partitions; it is loaded again at its next use."""
+        self.cluster.unload(topic)
+
+    def kill_broker(self, number: int = 0) -> None:
+        """Kill a broker; without another one, start it again at once."""
+        broker = self.cluster.brokers[number]
+        self.cluster.kill(broker)
+        if not any(one.is_up for one in self.cluster.brokers):
+            broker.is_up = True
+
+    # What waits
+
+    def pending(self, topic: str | None = None) -> list[Waiting]:
+        """Return the messages that a subscription has not acknowledged, by due time; of one topic, or of all."""
+        found: list[Waiting] = []
+        names = None if topic is None else set(self.cluster.partitions(topic))
+        for name, one in self.cluster.topics.items():
+            if names is not None and name not in names:
+                continue
+            for subscription in one.subscriptions.values():
+                if not subscription.is_durable:
+                    continue
+                for entry in one.log.all_after(subscription.cursor.mark_delete):
+                    if not subscription.cursor.is_acked(entry.position):
+                        found += [
+                            Waiting(name, subscription.name, sent.payload or b"", sent.properties, _due(sent))
+                            for sent in entry.messages
+                        ]
+        never = dt.datetime.max.replace(tzinfo=dt.UTC)
+        return sorted(found, key=lambda waiting: waiting.due or never)
+
+
+def _due(sent: Sent) -> dt.datetime | None:
+    try:
+        envelope = Envelope.read(sent.properties)
+    except EnvelopeError:
+        envelope = None
+    due_ms = envelope.due_ms if envelope is not None else due_in(sent.properties) or sent.deliver_at_ms
+    return dt.datetime.fromtimestamp(due_ms / 1000, dt.UTC) if due_ms else None

@@ -1,0 +1,330 @@
+"""Threads that run one at a time, on a clock that jumps when all of them wait.
+
+A thread of a `Scheduler` runs while it has the *turn*. It passes the turn on where it waits: for a lock, a queue,
+another thread, the next event of an event loop, or the end of a sleep (`timewheel.testing.virtual.patches`). The next
+turn goes to a thread whose wait is over. If there is none, time jumps to the earliest deadline. So no two threads ever
+run at once, only waits take time, and a history follows from the program and from ``choose`` alone.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+import traceback
+from collections.abc import Callable, Sequence
+from heapq import heappop, heappush
+from itertools import count
+from threading import Thread
+from typing import Any
+
+# The real ones: `patches` replaces those of the modules.
+from _thread import allocate_lock, get_ident
+
+MS = 1_000_000
+"""Nanoseconds of a millisecond."""
+
+
+class Killed(BaseException):
+    """Ends a thread at its next wait: its process was killed, or the virtual time is over."""
+
+
+class NothingToWaitFor(RuntimeError):
+    """All threads wait without a deadline, and nothing is scheduled: no wait would ever end.
+
+    Attributes:
+        waits: Name of each thread, with the line of code in which it waits.
+    """
+
+    def __init__(self, waits: Sequence[tuple[str, str]]) -> None:
+        self.waits = tuple(waits)
+        lines = "".join(f"\n  {name}: {place}" for name, place in waits)
+        super().__init__(f"all threads wait for each other, and nothing is scheduled that could end a wait:{lines}")
+
+
+class Task:
+    """A thread of a scheduler.
+
+    Attributes:
+        name: Name of the thread.
+        is_done: True once it has ended.
+        process: Whatever is killed and frozen together with it; None for the test itself.
+    """
+
+    __slots__ = (
+        "deadline_ns", "ident", "is_done", "is_killed", "is_last", "is_ready", "name", "process", "timed_out", "turn",
+    )  # fmt: skip
+
+    def __init__(self, name: str, process: Process | None) -> None:
+        self.name = name
+        self.process = process
+        self.ident = 0
+        self.turn = allocate_lock()  # released when it gets the turn
+        self.turn.acquire()
+        self.is_ready: Callable[[], bool] | None = None
+        self.deadline_ns: int | None = None
+        self.is_last = False
+        self.timed_out = False
+        self.is_done = False
+        self.is_killed = False
+
+
+class Process:
+    """Threads that are killed and frozen together, like the threads of an operating system's process."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.is_frozen = False
+        self.is_killed = False
+
+
+class Timer:
+    """An action at a time; runs on the thread that has the turn, and must not wait."""
+
+    __slots__ = ("action", "at_ns")
+
+    def __init__(self, at_ns: int, action: Callable[[], None]) -> None:
+        self.at_ns = at_ns
+        self.action: Callable[[], None] | None = action
+
+    def cancel(self) -> None:
+        self.action = None
+
+
+Choose = Callable[[Sequence[Task]], Task]
+"""Returns which of several threads, the one that has waited longest first, runs next."""
+
+
+def longest_waiting(ready: Sequence[Task]) -> Task:
+    """Choose the thread that has waited longest."""
+    return ready[0]
+
+
+class Scheduler:
+    """Virtual time and the threads on it; the thread that creates it is the first one, and has the turn.
+
+    Args:
+        now_ns: Time at which it begins, UTC nanoseconds since 1970.
+        choose: Which of several ready threads runs next.
+
+    Attributes:
+        monotonic_ns: Time passed; `skew_ns` apart from the wall clock.
+        failures: Exceptions that ended threads, each with the thread's name.
+        current: The thread that has the turn.
+    """
+
+    def __init__(self, now_ns: int, choose: Choose = longest_waiting) -> None:
+        self.monotonic_ns = 0
+        self.failures: list[tuple[str, BaseException]] = []
+        self.on_time: Callable[[], None] = lambda: None  # called when time has passed, or was set
+        self._wall_ns = now_ns  # of the wall clock, when the monotonic clock is 0
+        self._choose = choose
+        self._tasks: dict[int, Task] = {}  # by the thread's identifier
+        self._starting: dict[Thread, Task] = {}
+        self._of_threads: dict[Thread, Task] = {}
+        self._waiting: list[Task] = []  # the one that has waited longest first
+        self._timers: list[tuple[int, int, Timer]] = []
+        self._numbers = count()
+        self._is_over = False
+        self._error: BaseException | None = None
+        self.first = self.current = Task(threading.current_thread().name, None)
+        self.first.ident = get_ident()
+        self._tasks[self.first.ident] = self.first
+
+    # Time
+
+    @property
+    def now_ns(self) -> int:
+        """The wall clock, UTC nanoseconds since 1970."""
+        return self._wall_ns + self.monotonic_ns
+
+    def skew(self, by_ns: int) -> None:
+        """Let the wall clock jump."""
+        self._wall_ns += by_ns
+        self.on_time()
+
+    def at(self, delay_ns: int, action: Callable[[], None]) -> Timer:
+        """Schedule an action after a delay; at the same time, in the order of the calls."""
+        timer = Timer(self.monotonic_ns + max(delay_ns, 0), action)
+        heappush(self._timers, (timer.at_ns, next(self._numbers), timer))
+        return timer
+
+    # Waits
+
+    @property
+    def is_mine(self) -> bool:
+        """True on a thread of this scheduler."""
+        return get_ident() in self._tasks
+
+    def wait(self, is_ready: Callable[[], bool] | None, timeout_ns: int | None = None, *, is_last: bool = False) -> bool:
+        """Pass the turn on until ``is_ready()``, or for a time; return False if the time passed before.
+
+        ``is_last``: only after all that happens at the same time.
+
+        Raises:
+            NothingToWaitFor: On the first thread, if no wait can ever end.
+            Killed: The process of this thread was killed.
+        """
+        task = self.current
+        if self._is_over or task.is_killed:
+            raise Killed
+        task.is_ready, task.is_last, task.timed_out = is_ready, is_last, False
+        task.deadline_ns = None if timeout_ns is None else self.monotonic_ns + max(timeout_ns, 0)
+        self._waiting.append(task)
+        following = self._next()
+        if following is not task:
+            self.current = following
+            following.turn.release()
+            task.turn.acquire()
+        if task.is_killed:
+            raise Killed
+        if task is self.first and (error := self._error) is not None:
+            self._error = None
+            raise error
+        return not task.timed_out
+
+    def yield_turn(self) -> None:
+        """Let the other threads run whose waits are over; no time passes."""
+        if any(task.is_ready is not None and not _is_frozen(task) and task.is_ready() for task in self._waiting):
+            self.wait(_always)
+
+    def advance(self, duration_ns: int) -> None:
+        """Let time pass: return when everything up to then has happened."""
+        self.wait(None, duration_ns, is_last=True)
+
+    def _next(self) -> Task:
+        while True:
+            ready = [
+                task
+                for task in self._waiting
+                if task.is_ready is not None and not _is_frozen(task) and (task.is_killed or task.is_ready())
+            ]
+            if ready:
+                return self._woken(ready[0] if len(ready) == 1 else self._choose(ready), timed_out=False)
+            if not self._pass_time():
+                self._error = NothingToWaitFor([(task.name, _place(task)) for task in self._waiting])
+                return self._woken(self.first, timed_out=True)
+            over = [task for task in self._waiting if self._is_due(task)]
+            if over := [task for task in over if not task.is_last] or over:
+                return self._woken(over[0] if len(over) == 1 else self._choose(over), timed_out=True)
+
+    def _pass_time(self) -> bool:
+        """Jump to the next timer or deadline, and run the timers that are due; False: there is neither."""
+        while self._timers and self._timers[0][2].action is None:
+            heappop(self._timers)
+        deadlines = [task.deadline_ns for task in self._waiting if task.deadline_ns is not None and not _is_frozen(task)]
+        if self._timers:
+            deadlines.append(self._timers[0][0])
+        if not deadlines:
+            return False
+        if (next_ns := min(deadlines)) > self.monotonic_ns:
+            self.monotonic_ns = next_ns
+            self.on_time()
+        while self._timers and self._timers[0][0] <= self.monotonic_ns:
+            timer = heappop(self._timers)[2]
+            if (action := timer.action) is not None:
+                timer.action = None
+                action()
+                break  # it may have ended a wait
+        return True
+
+    def _is_due(self, task: Task) -> bool:
+        if task.deadline_ns is None or task.deadline_ns > self.monotonic_ns or _is_frozen(task):
+            return False
+        # Whatever a timer of the same moment ends is no time-out.
+        return not (self._timers and self._timers[0][0] <= self.monotonic_ns)
+
+    def _woken(self, task: Task, *, timed_out: bool) -> Task:
+        self._waiting.remove(task)
+        task.timed_out = timed_out
+        task.is_ready = None
+        return task
+
+    # Threads
+
+    def adopt(self, thread: Thread) -> None:
+        """Make a thread that is about to be started one of this scheduler's, in the process of the present one."""
+        task = Task(thread.name, self.current.process)
+        task.is_ready = _always
+        self._starting[thread] = self._of_threads[thread] = task
+        self._waiting.append(task)
+
+    def task_of(self, thread: Thread) -> Task | None:
+        """Return the task of a thread that was started here; None: it is none of this scheduler's."""
+        return self._of_threads.get(thread)
+
+    def run(self, thread: Thread, main: Callable[[], Any]) -> None:
+        """Run the whole of an adopted thread; called on it."""
+        task = self._starting.pop(thread)
+        task.ident = get_ident()
+        task.turn.acquire()
+        self._tasks[task.ident] = task
+        try:
+            if not task.is_killed:
+                main()
+        finally:
+            del self._tasks[task.ident]
+            task.is_done = True
+            if self.current is task:
+                self.current = following = self._next()
+                following.turn.release()
+
+    def failed(self, thread: Thread | None, error: BaseException | None) -> None:
+        """Record what ended a thread; the first thread learns it at its next `raise_failure`."""
+        if error is not None and not isinstance(error, Killed):
+            self.failures.append((thread.name if thread else "a thread", error))
+
+    def raise_failure(self) -> None:
+        """Raise what has ended a thread since the last call."""
+        if self.failures:
+            (name, error), *_ = self.failures
+            self.failures.clear()
+            error.add_note(f"raised on the thread {name!r}")
+            raise error
+
+    def kill(self, process: Process) -> None:
+        """End the threads of a process at once: each at its wait, without another step of its own."""
+        process.is_killed, process.is_frozen = True, False
+        for task in [task for task in self._waiting if task.process is process]:
+            self._kill(task)
+
+    def close(self) -> None:
+        """End all threads but the first, which calls it."""
+        self._is_over = True
+        for task in [*self._waiting]:
+            if task is not self.first:
+                self._kill(task)
+        if self.current is not self.first:  # a signal has interrupted the first one's wait
+            self._waiting[:] = [task for task in self._waiting if task is not self.first]
+        while self._waiting:
+            self._waiting.append(self.first)
+            self.first.is_ready, self.first.deadline_ns = _always, None
+            following = self._next()
+            if following is not self.first:
+                self.current = following
+                following.turn.release()
+                self.first.turn.acquire()
+        self._tasks.clear()
+
+    def _kill(self, task: Task) -> None:
+        task.is_killed = True
+        task.is_ready = _always
+
+
+def _is_frozen(task: Task) -> bool:
+    return task.process is not None and task.process.is_frozen and not task.is_killed
+
+
+def _always() -> bool:
+    return True
+
+
+_OWN = ("timewheel/testing/virtual/", "threading.py", "queue.py", "selectors.py")
+
+
+def _place(task: Task) -> str:
+    """Return the line of code in which a thread waits, outside this package and the standard library's waits."""
+    frame = sys._current_frames().get(task.ident)  # noqa: SLF001 - the only way to another thread's stack
+    for line in reversed(traceback.extract_stack(frame)):
+        if not any(part in line.filename for part in _OWN):
+            return f"{line.filename}:{line.lineno} in {line.name}"
+    return "before its first line"

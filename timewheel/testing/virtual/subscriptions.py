@@ -1,0 +1,508 @@
+"""Subscriptions of a topic: who gets which entry when, as the broker's dispatchers decide it."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable, Iterable, Iterator
+from heapq import heappop, heappush
+from itertools import count
+from typing import TYPE_CHECKING, Protocol
+
+import pulsar
+
+from timewheel.client.positions import EntryPosition
+from timewheel.testing.virtual.ledgers import Cursor, Entry
+from timewheel.testing.virtual.scheduler import MS, Scheduler, Timer
+
+if TYPE_CHECKING:
+    from timewheel.testing.virtual.brokers import Topic
+
+Kind = pulsar.ConsumerType
+READ_ENTRIES = 100
+"""Entries of a read at most (``dispatcherMaxReadBatchSize``)."""
+ROUND_ROBIN_ENTRIES = 20
+"""Entries in a row for a consumer of a Shared subscription (``dispatcherMaxRoundRobinBatchSize``)."""
+MAX_UNACKED_PER_CONSUMER, MAX_UNACKED_PER_SUBSCRIPTION = 50_000, 200_000
+FIXED_DELAY_LOOKAHEAD = 50_000
+"""Messages of a fixed delay that wait before the broker reads no more (broker-facts: starved-due-topic)."""
+FAILOVER_DELAY_MS = 1_000
+"""Time before a new active consumer gets what is not acknowledged (``activeConsumerFailoverDelayTimeMillis``)."""
+
+
+class Receiving(Protocol):
+    """The client's end of a consumer."""
+
+    def deliver(self, entries: list[tuple[Entry, int]]) -> None:
+        """Take entries, each with how often it was delivered before."""
+        ...
+
+    def closed_by_broker(self) -> None:
+        """Learn that the broker serves the topic no more, or the subscription was removed."""
+        ...
+
+
+class BrokerConsumer:
+    """The broker's end of a consumer.
+
+    Attributes:
+        permits: Messages that it may still be sent; negative after a batch of more.
+        pending: Messages of each entry that it was sent and has not acknowledged.
+    """
+
+    def __init__(self, end: Receiving, name: str, kind: Kind, properties: dict[str, str], number: int) -> None:
+        self.end = end
+        self.name = name
+        self.kind = kind
+        self.properties = properties
+        self.number = number  # in the order of connecting
+        self.permits = 0
+        self.pending: dict[EntryPosition, int] = {}
+        self.unacked = 0  # sum of `pending`
+
+    def has_done(self, position: EntryPosition) -> bool:
+        """Take an entry out of `pending`; return whether it was there."""
+        messages = self.pending.pop(position, None)
+        if messages is None:
+            return False
+        self.unacked -= messages
+        return True
+
+    def forget(self) -> None:
+        self.pending.clear()
+        self.unacked = 0
+
+
+class Subscription:
+    """A subscription with consumers of one type; base of both ways to dispatch."""
+
+    def __init__(self, topic: Topic, name: str, cursor: Cursor, *, is_durable: bool = True) -> None:
+        self.topic = topic
+        self.name = name
+        self.cursor = cursor
+        self.is_durable = is_durable
+        self.kind: Kind = Kind.Exclusive
+        self.consumers: list[BrokerConsumer] = []
+        self.redeliveries: dict[EntryPosition, int] = {}
+        self.dispatcher: _Ordered | _Shared = _Ordered(self)
+        self.delivered = self.expired = 0
+        self.asked_ms = 0
+        self._flush: Timer | None = None
+
+    @property
+    def scheduler(self) -> Scheduler:
+        return self.topic.scheduler
+
+    def add(self, consumer: BrokerConsumer) -> str | None:
+        """Add a consumer; return the result by which it is refused instead."""
+        if self.consumers and consumer.kind != self.kind:
+            return "ConsumerBusy"
+        if self.consumers and self.kind == Kind.Exclusive:
+            return "ConsumerBusy"
+        if not self.consumers:
+            self.kind = consumer.kind
+            is_shared = self.kind in (Kind.Shared, Kind.KeyShared)
+            self.dispatcher = (_Shared if is_shared else _Ordered)(self)
+        self.consumers.append(consumer)
+        self.dispatcher.added(consumer)
+        return None
+
+    def remove(self, consumer: BrokerConsumer) -> None:
+        """Remove a consumer that has closed, or was lost: what it has not acknowledged goes to the others."""
+        if consumer not in self.consumers:
+            return
+        self.consumers.remove(consumer)
+        self.dispatcher.removed(consumer)
+        consumer.forget()
+        if not self.consumers and not self.is_durable:
+            self.topic.subscriptions.pop(self.name, None)
+
+    def close(self) -> None:
+        """Let go of all consumers: the broker serves the topic no more."""
+        consumers, self.consumers = self.consumers, []
+        self.dispatcher.stop()
+        for consumer in consumers:
+            consumer.forget()
+            consumer.end.closed_by_broker()
+
+    def flow(self, consumer: BrokerConsumer, permits: int) -> None:
+        consumer.permits += permits
+        self.asked_ms = self.topic.now_ms
+        self.dispatcher.read()
+
+    def arrived(self) -> None:
+        """Read, since an entry has come."""
+        if self.consumers:
+            self.dispatcher.arrived()
+
+    def acknowledge(self, consumer: BrokerConsumer, positions: Iterable[EntryPosition]) -> None:
+        for position in positions:
+            if not consumer.has_done(position):
+                any(other.has_done(position) for other in self.consumers)
+            self.redeliveries.pop(position, None)
+            self.cursor.acknowledge(position)
+        self._moved()
+
+    def acknowledge_to(self, consumer: BrokerConsumer, position: EntryPosition) -> None:
+        self.cursor.acknowledge_to(position)
+        for pending in [one for one in consumer.pending if one <= position]:
+            consumer.has_done(pending)
+        self._moved()
+
+    def skip_all(self) -> None:
+        """Acknowledge everything, delayed or not."""
+        self.cursor.acknowledge_to(self.topic.log.last_confirmed)
+        if isinstance(self.dispatcher, _Shared):
+            self.dispatcher.stop()
+        self._moved()
+
+    def _moved(self) -> None:
+        topic = self.topic
+        is_written = self.cursor.write(topic.now_ms, topic.new_ledger_id)
+        if not is_written and self._flush is None and self.is_durable:
+            self._flush = self.scheduler.at(topic.flush_ms * MS, self._write)
+        self.dispatcher.acknowledged()
+
+    def _write(self) -> None:
+        self._flush = None
+        self.cursor.write(self.topic.now_ms, self.topic.new_ledger_id, at_once=True)
+
+    def give(self, consumer: BrokerConsumer, entries: list[Entry]) -> None:
+        """Send entries to a consumer."""
+        sent = []
+        for entry in entries:
+            messages = len(entry.messages)
+            if entry.position not in consumer.pending:
+                consumer.pending[entry.position] = messages
+                consumer.unacked += messages
+            consumer.permits -= messages
+            sent.append((entry, self.redeliveries.get(entry.position, 0)))
+            self.delivered += messages
+        consumer.end.deliver(sent)
+
+    @property
+    def active(self) -> BrokerConsumer | None:
+        """The only consumer of an Exclusive or Failover subscription that is sent anything."""
+        return self.dispatcher.active if isinstance(self.dispatcher, _Ordered) else None
+
+    @property
+    def delayed(self) -> int:
+        """Number of entries that wait for their delivery time."""
+        return len(self.dispatcher.tracker) if isinstance(self.dispatcher, _Shared) else 0
+
+
+class _Ordered:
+    """Dispatches to the active consumer, in order (``PersistentDispatcherSingleActiveConsumer``)."""
+
+    def __init__(self, subscription: Subscription) -> None:
+        self._subscription = subscription
+        self._cursor = subscription.cursor
+        self.active: BrokerConsumer | None = None
+        self._begins: Timer | None = None
+        self._waits = False  # for the next entry, which goes to whoever is active then (broker-facts: false-beginning)
+
+    def added(self, _: BrokerConsumer) -> None:
+        self._choose()
+
+    def removed(self, consumer: BrokerConsumer) -> None:
+        if consumer is self.active:
+            self.active = None
+        self._choose()
+
+    def stop(self) -> None:
+        self.active, self._waits = None, False
+        if self._begins is not None:
+            self._begins.cancel()
+            self._begins = None
+
+    def _choose(self) -> None:
+        subscription = self._subscription
+        consumers = subscription.consumers
+        if subscription.kind == Kind.Failover:
+            consumers = sorted(consumers, key=lambda one: (one.name, one.number))
+        chosen = consumers[max(subscription.topic.partition, 0) % len(consumers)] if consumers else None
+        if chosen is self.active:
+            return
+        self.active = chosen
+        if chosen is None:
+            self.stop()
+        elif subscription.kind == Kind.Failover:
+            if self._begins is None:
+                self._begins = subscription.scheduler.at(FAILOVER_DELAY_MS * MS, self._begin)
+        else:
+            self._begin()
+
+    def _begin(self) -> None:
+        self._begins, self._waits = None, False
+        self._cursor.rewind()
+        self.read()
+
+    def arrived(self) -> None:
+        if self._waits or self._begins is None:
+            self.read()
+
+    def acknowledged(self) -> None:
+        pass
+
+    def redeliver(self, consumer: BrokerConsumer, positions: Iterable[EntryPosition] | None) -> None:
+        if consumer is self.active:
+            for position in consumer.pending if positions is None else positions:
+                redeliveries = self._subscription.redeliveries
+                redeliveries[position] = redeliveries.get(position, 0) + 1
+            consumer.forget()
+            self._cursor.rewind()
+            self.read()
+
+    def read(self) -> None:
+        consumer, log = self.active, self._subscription.topic.log
+        if self._begins is not None and not self._waits:
+            return
+        while consumer is not None and consumer.permits > 0:
+            entries = []
+            entry: Entry | None = None
+            for entry in _read(log.all_after(self._cursor.read), min(consumer.permits, READ_ENTRIES)):
+                self._cursor.read = entry.position
+                if not self._cursor.is_acked(entry.position):
+                    entries.append(entry)
+            if entry is None:
+                self._waits = True
+                return
+            if entries:
+                self._subscription.give(consumer, entries)
+
+
+def _read(entries: Iterator[Entry], most: int) -> Iterator[Entry]:
+    for _, entry in zip(range(most), entries, strict=False):
+        yield entry
+
+
+class Tracker:
+    """Entries that wait for their delivery time (``InMemoryDelayedDeliveryTracker``).
+
+    Args:
+        scheduler: Source of time.
+        tick_ms: ``delayedDeliveryTickTimeMillis``.
+        on_due: Called when an entry is due.
+    """
+
+    def __init__(self, scheduler: Scheduler, tick_ms: int, on_due: Callable[[], None]) -> None:
+        self._scheduler = scheduler
+        self._tick_ms = tick_ms
+        self._on_due = on_due
+        self._heap: list[tuple[int, EntryPosition]] = []
+        self._waiting: set[EntryPosition] = set()
+        self._timer: Timer | None = None
+        self._timer_ms = 0
+        self._last_tick_ms = 0
+        self._highest_ms = 0
+        self._has_fixed_delay = True
+
+    def __len__(self) -> int:
+        return len(self._heap)
+
+    @property
+    def _now_ms(self) -> int:
+        return self._scheduler.now_ns // MS
+
+    def add(self, position: EntryPosition, deliver_at_ms: int) -> bool:
+        """Keep an entry until its time; return False if it may be delivered now."""
+        if deliver_at_ms <= self._now_ms + self._tick_ms:
+            self._has_fixed_delay = False
+            return False
+        if position in self._waiting:
+            return True
+        self._waiting.add(position)
+        heappush(self._heap, (deliver_at_ms, position))
+        if deliver_at_ms < self._highest_ms - self._tick_ms:
+            self._has_fixed_delay = False
+        self._highest_ms = max(self._highest_ms, deliver_at_ms)
+        self._schedule()
+        return True
+
+    def take(self, most: int) -> list[EntryPosition]:
+        """Take entries that are due, or will be within a tick, in topic order."""
+        found: list[EntryPosition] = []
+        until_ms = self._now_ms + self._tick_ms
+        while self._heap and len(found) < most and self._heap[0][0] <= until_ms:
+            position = heappop(self._heap)[1]
+            self._waiting.discard(position)
+            found.append(position)
+        if not self._heap:
+            self._has_fixed_delay, self._highest_ms = True, 0
+        self._schedule()
+        return sorted(found)
+
+    @property
+    def has_due(self) -> bool:
+        return bool(self._heap) and self._heap[0][0] <= self._now_ms + self._tick_ms
+
+    @property
+    def pauses(self) -> bool:
+        """True if the broker reads no further entries (broker-facts: starved-due-topic)."""
+        return self._has_fixed_delay and len(self._heap) >= FIXED_DELAY_LOOKAHEAD and not self.has_due
+
+    def clear(self) -> None:
+        self._heap.clear()
+        self._waiting.clear()
+        self._has_fixed_delay, self._highest_ms = True, 0
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _schedule(self) -> None:
+        if not self._heap:
+            return
+        first_ms = self._heap[0][0]
+        if self._timer is not None:
+            if self._timer_ms == first_ms:
+                return
+            self._timer.cancel()
+        self._timer_ms, now_ms = first_ms, self._now_ms
+        # Not sooner than a tick after the last one.
+        delay_ms = max(first_ms - now_ms, self._last_tick_ms + self._tick_ms - now_ms, 0)
+        self._timer = self._scheduler.at(delay_ms * MS, self._ticked)
+
+    def _ticked(self) -> None:
+        self._timer = None
+        self._last_tick_ms = self._now_ms
+        self._on_due()
+
+
+class _Shared:
+    """Dispatches to all consumers in turn (``PersistentDispatcherMultipleConsumers``), by key for Key_Shared."""
+
+    def __init__(self, subscription: Subscription) -> None:
+        self._subscription = subscription
+        self._cursor = subscription.cursor
+        topic = subscription.topic
+        self.tracker = Tracker(subscription.scheduler, topic.profile.tick_ms, self.read)
+        self._replay: set[EntryPosition] = set()
+        self._turns = count()
+        self._is_reading = False
+
+    def added(self, _: BrokerConsumer) -> None:
+        if len(self._subscription.consumers) == 1:
+            self._cursor.rewind()
+
+    def removed(self, consumer: BrokerConsumer) -> None:
+        if not self._subscription.consumers:
+            self.stop()
+            self._cursor.rewind()
+            return
+        self._replay.update(consumer.pending)
+        self.read()
+
+    def stop(self) -> None:
+        self.tracker.clear()
+        self._replay.clear()
+
+    def arrived(self) -> None:
+        self.read()
+
+    def acknowledged(self) -> None:
+        self.read()
+
+    def redeliver(self, consumer: BrokerConsumer, positions: Iterable[EntryPosition] | None) -> None:
+        asked = [*consumer.pending] if positions is None else [*positions]
+        for position in asked:
+            if consumer.has_done(position):
+                redeliveries = self._subscription.redeliveries
+                redeliveries[position] = redeliveries.get(position, 0) + 1
+                self._replay.add(position)
+        self.read()
+
+    def read(self) -> None:
+        if self._is_reading:
+            return
+        self._is_reading = True
+        try:
+            while self._read_once():
+                pass
+        finally:
+            self._is_reading = False
+
+    def _read_once(self) -> bool:
+        """Send a read's entries; return whether there may be more."""
+        ready = [one for one in self._subscription.consumers if one.permits > 0 and one.unacked < MAX_UNACKED_PER_CONSUMER]
+        if not ready or sum(one.unacked for one in self._subscription.consumers) >= MAX_UNACKED_PER_SUBSCRIPTION:
+            return False
+        most = min(sum(one.permits for one in ready), READ_ENTRIES)
+        entries, is_moved = self._next_entries(most)
+        sent = self._send(entries) if entries else 0
+        return bool(sent) or (is_moved and not entries)
+
+    def _next_entries(self, most: int) -> tuple[list[Entry], bool]:
+        """Return the entries of the next read, and whether anything was read at all."""
+        log = self._subscription.topic.log
+        positions = sorted(self._replay)[:most]
+        self._replay.difference_update(positions)
+        if not positions and self.tracker.has_due:
+            positions = self.tracker.take(most)
+        if positions:
+            found = [log.read(position) for position in positions]
+            return self._deliverable(entry for entry in found if entry is not None), True
+        if self.tracker.pauses:
+            return [], False
+        read = [*_read(log.all_after(self._cursor.read), most)]
+        if not read:
+            return [], False
+        self._cursor.read = read[-1].position
+        return self._deliverable(read), True
+
+    def _deliverable(self, entries: Iterable[Entry]) -> list[Entry]:
+        is_delaying = self._subscription.topic.delays
+        return [
+            entry
+            for entry in entries
+            if not self._cursor.is_acked(entry.position)
+            and not (
+                is_delaying and entry.deliver_at_ms and self.tracker.add(entry.position, entry.deliver_at_ms)
+            )
+        ]
+
+    def _send(self, entries: list[Entry]) -> int:
+        if self._subscription.kind == Kind.KeyShared:
+            return self._send_by_key(entries)
+        sent = 0
+        while sent < len(entries):
+            consumers = self._subscription.consumers
+            ready = [one for one in consumers if one.permits > 0]
+            if not ready:
+                break
+            consumer = ready[next(self._turns) % len(ready)]
+            most = min(consumer.permits, ROUND_ROBIN_ENTRIES)
+            self._subscription.give(consumer, entries[sent : sent + most])
+            sent += most
+        self._replay.update(entry.position for entry in entries[sent:])
+        return min(sent, len(entries))
+
+    def _send_by_key(self, entries: list[Entry]) -> int:
+        consumers = sorted(self._subscription.consumers, key=lambda one: one.number)
+        sent, blocked = 0, {_key_hash(entry) for entry in self._replayed(entries)}
+        for entry in entries:
+            key = _key_hash(entry)
+            consumer = consumers[key % len(consumers)]
+            holder = next((one for one in consumers if one is not consumer and self._holds(one, key)), None)
+            if key in blocked or consumer.permits <= 0 or holder is not None:
+                blocked.add(key)
+                self._replay.add(entry.position)
+            else:
+                self._subscription.give(consumer, [entry])
+                sent += 1
+        return sent
+
+    def _replayed(self, entries: list[Entry]) -> Iterator[Entry]:
+        """Yield the entries before these that wait to be sent again: those of their keys must wait, too."""
+        log = self._subscription.topic.log
+        for position in self._replay:
+            if position < entries[0].position and (entry := log.read(position)) is not None:
+                yield entry
+
+    def _holds(self, consumer: BrokerConsumer, key: int) -> bool:
+        log = self._subscription.topic.log
+        return any((entry := log.read(one)) is not None and _key_hash(entry) == key for one in consumer.pending)
+
+
+def _key_hash(entry: Entry) -> int:
+    message = entry.messages[0]
+    key = message.ordering_key or message.key
+    return zlib.crc32(key if isinstance(key, bytes) else key.encode())
