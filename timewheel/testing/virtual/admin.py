@@ -607,7 +607,7 @@ def _skip(cluster: Cluster, topic: str, name: str, messages: str, **_: Any) -> N
 
 @_route("GET", _TOPIC + "/(?P<policy>[^/]+)")
 def _policy_of_topic(cluster: Cluster, topic: str, policy: str, query: dict[str, str], **_: Any) -> Any:
-    found = _policy_named(policy, of_namespace=False, query=query)
+    found = _policy_named(policy.removesuffix("Map"), of_namespace=False, query=query)
     own = cluster.topic_policies.get(topic, {}).get(_key(found))
     value = cluster.policy(topic, _key(found)) if query.get("applied") == "true" else own
     return httpx.Response(200, json=value) if value is not None else None

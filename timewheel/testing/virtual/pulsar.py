@@ -33,7 +33,7 @@ from timewheel.testing.virtual.brokers import Cluster
 from timewheel.testing.virtual.client import Configuration, MessageBuilder, NativeClient
 from timewheel.testing.virtual.ledgers import Sent
 from timewheel.testing.virtual.patches import either, patched
-from timewheel.testing.virtual.scheduler import Choose, Process, Scheduler, longest_waiting
+from timewheel.testing.virtual.scheduler import MS, Choose, Process, Scheduler, longest_waiting
 
 SERVICE_URL = "pulsar://virtual:6650"
 ADMIN_URL = "http://virtual:8080"
@@ -97,7 +97,7 @@ class VirtualPulsar:
         begins: dt.datetime | None = None,
         choose: Choose = longest_waiting,
     ) -> None:
-        begins_ns = time.time_ns() if begins is None else round(begins.timestamp() * 1e6) * 1_000
+        begins_ns = (time.time_ns() // MS if begins is None else round(begins.timestamp() * 1e3)) * MS
         self.scheduler = Scheduler(begins_ns, choose)
         profile = BrokerProfile.named(version) if isinstance(version, str) else version
         self.cluster = Cluster(self.scheduler, profile, brokers=brokers)

@@ -24,6 +24,10 @@ MS = 1_000_000
 """Nanoseconds of a millisecond."""
 
 
+LEAST_WAIT_NS = 20_000
+"""Shortest wait: a loop that polls without a pause takes time, too, or it would never end."""
+
+
 class Killed(BaseException):
     """Ends a thread at its next wait: its process was killed, or the virtual time is over."""
 
@@ -168,7 +172,8 @@ class Scheduler:
         if self._is_over or task.is_killed:
             raise Killed
         task.is_ready, task.is_last, task.timed_out = is_ready, is_last, False
-        task.deadline_ns = None if timeout_ns is None else self.monotonic_ns + max(timeout_ns, 0)
+        least_ns = 0 if is_last else LEAST_WAIT_NS
+        task.deadline_ns = None if timeout_ns is None else self.monotonic_ns + max(timeout_ns, least_ns)
         self._waiting.append(task)
         following = self._next()
         if following is not task:
