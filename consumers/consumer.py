@@ -312,11 +312,11 @@ class DelayedConsumer(BaseConsumer):
         self.start()
         deadline_ms = None if timeout_ms is None else self._clock.monotonic_ms() + timeout_ms
         while not self._stopping:
-            left_ms = SLICE_MS if deadline_ms is None else deadline_ms - self._clock.monotonic_ms()
-            timer = self._receiver.next(min(max(left_ms, 0), SLICE_MS))
+            left_ms = None if deadline_ms is None else max(deadline_ms - self._clock.monotonic_ms(), 0)
+            timer = self._receiver.next(SLICE_MS if left_ms is None else min(left_ms, SLICE_MS), left_ms)
             if timer is not None and (message := self._taken(timer)) is not None:
                 return message
-            if timeout_ms is not None and left_ms <= 0:
+            if timeout_ms is not None and left_ms == 0:
                 raise ReceiveTimeout(timeout_ms)
         self._check_usable()
         raise ClientMisuse("the consumer was stopped")

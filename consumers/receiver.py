@@ -238,19 +238,23 @@ class Receiver:
         counts.replaced = self._source.replaced
         return counts
 
-    def next(self, timeout_ms: int) -> InFlight | None:
-        """Return the next due timer; None if there was none in time, or after `close`."""
+    def next(self, slice_ms: int, left_ms: int | None = None) -> InFlight | None:
+        """Return the next due timer; None if there was none within the slice, or after `close`.
+
+        ``left_ms`` is the time after which the caller has something else to do; None: it only looks around.
+        """
         with self._receiving:
             if self._closed:
                 return None
             now_ms = self._clock.monotonic_ms()
-            deadline_ms = now_ms + timeout_ms
+            deadline_ms, until_ms = now_ms + slice_ms, None if left_ms is None else now_ms + left_ms
+            has_tried = False
             while True:
                 wait_ms: int | None = deadline_ms - now_ms
                 if not self._due or now_ms != self._woken_ms:
                     # Nothing changes with time within a millisecond, in which many timers may be handed out.
                     self._woken_ms = now_ms
-                    wait_ms = self._wake(deadline_ms)
+                    wait_ms = self._wake(deadline_ms, until_ms)
                     self._catch_up()
                 self._drop_overdue()
                 if self._due and self._others_may_come_first():
@@ -262,10 +266,11 @@ class Receiver:
                     continue
                 if self._due and (self._pace is None or not self._waits_for_pace(self._pace, wait_ms)):
                     return self._due.pop()
-                if wait_ms is None:
+                if wait_ms is None or (has_tried and now_ms >= deadline_ms):
                     return None
                 if not self._due and self._receive_one(wait_ms):
                     self._catch_up()
+                has_tried = True
                 now_ms = self._clock.monotonic_ms()
 
     def _catch_up(self) -> None:
@@ -424,7 +429,7 @@ class Receiver:
             self._source.close()
         self._alarms.flush(at_end=True)
 
-    def _wake(self, deadline_ms: int) -> int | None:
+    def _wake(self, deadline_ms: int, until_ms: int | None) -> int | None:
         """Let the engine act on the time; return how long it may wait now, None if the deadline has passed."""
         # Wake-up times follow the wall clock, waits are measured by the monotonic clock: a jump of the wall clock is
         # noticed after a slice.
@@ -434,7 +439,7 @@ class Receiver:
             commands += self._engine.tick(now_ms)
             wake_ms = self._engine.next_wake_ms()
             waits_ms = [] if wake_ms is None else [max(wake_ms - now_ms, 1)]
-            waits_ms += [LOOK_MS] if self._engine.in_flight else []
+            holds = bool(self._engine.in_flight)
             if self._questions is not None:
                 commands += self._questions.step(self._engine, now_ms)
                 look_ms = self._questions.wait_ms(self._engine)
@@ -442,10 +447,12 @@ class Receiver:
         self._execute_quietly(commands)
         self._report_if_log_unavailable()
         self._alarms.flush()
-        left_ms = deadline_ms - self._clock.monotonic_ms()
+        monotonic_ms = self._clock.monotonic_ms()
+        left_ms = deadline_ms - monotonic_ms
         if left_ms < 0:
             return None
-        return min([left_ms, *waits_ms])
+        waits_ms += [] if until_ms is None else [max(until_ms - monotonic_ms, 0)]
+        return self._clock.idle_ms(min(waits_ms, default=None), min(left_ms, LOOK_MS) if holds else left_ms)
 
     def _report_if_log_unavailable(self) -> None:
         """Emit the alarm without the engine's lock: a hook may read the counters."""

@@ -468,10 +468,11 @@ class Source:
     def _follow(self) -> None:
         try:
             while not self._closed:
-                wake_ms = min(self._step(), self._clock.now_ms() + LOOK_MS)
+                step_ms = self._step()
                 with self._lock:
-                    if wake_ms and not self._closed:
-                        self._clock.wait(self._follow_again, wake_ms - self._clock.now_ms())
+                    if step_ms and not self._closed:
+                        wait_ms = self._clock.idle_ms(step_ms - self._clock.now_ms(), LOOK_MS)
+                        self._clock.wait(self._follow_again, wait_ms)
         except Exception as error:  # noqa: BLE001 - a follower that died in silence would stop the calendar
             self._failure = error
             self._intake.wake()

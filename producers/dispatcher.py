@@ -258,7 +258,7 @@ class Dispatcher(Generic[T]):
         next_round_ms = before_ms + self._housekeeping_ms
         while True:
             self._forget_hurry()
-            self._handle_all(next_round_ms - before_ms)
+            self._handle_all(clock.idle_ms(None, next_round_ms - before_ms))
             if self._stopping and self._queue.empty():
                 return
             now_ms = clock.monotonic_ms()

@@ -37,6 +37,9 @@ class ManualClock:
     def monotonic_ms(self) -> int:
         return self._now_ms
 
+    def idle_ms(self, left_ms: int | None, look_ms: int) -> int:
+        return look_ms if left_ms is None else min(left_ms, look_ms)
+
     def wait(self, condition: threading.Condition, timeout_ms: int) -> bool:
         with self._registered(timeout_ms, condition) as deadline_ms:
             # `advance` notifies under the condition's lock, which this thread holds until its wait releases it.

@@ -163,7 +163,7 @@ class CancellationLog:
         """Return the newest question, which the next read answers; None: the thread is to end."""
         with self._lock:
             if not self._stopping and self._asked == self._answered:
-                self._clock.wait(self._changed, LOOK_EVERY_MS)
+                self._clock.wait(self._changed, self._clock.idle_ms(None, LOOK_EVERY_MS))
             return None if self._stopping else self._asked
 
     def _read_to_the_end(self) -> None:

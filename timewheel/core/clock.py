@@ -4,7 +4,7 @@ timewheel reads the system's clock, and waits for time to pass, only through a `
 tests and simulations pass a clock that moves only by command. A clock has two readings, because they fail differently:
 ``now_ms`` may jump (an operator sets the clock); ``monotonic_ms`` never goes back and has no meaning by itself. It has
 three waits, because three things end a wait: a notice, an item on a queue, the end of a thread. All other waits are
-built from these.
+built from these. A thread that also looks around at intervals, for what nobody announces, says so by `Clock.idle_ms`.
 """
 
 from __future__ import annotations
@@ -28,6 +28,13 @@ class Clock(Protocol):
 
     def monotonic_ms(self) -> int:
         """Return milliseconds that never go back; for durations and deadlines only."""
+        ...
+
+    def idle_ms(self, left_ms: int | None, look_ms: int) -> int:
+        """Return a time-out of a wait for ``left_ms`` (None: for ever) that looks around after ``look_ms``: the lesser.
+
+        A virtual clock keeps both: a look alone lets no time pass.
+        """
         ...
 
     def wait(self, condition: threading.Condition, timeout_ms: int) -> bool:
@@ -68,6 +75,9 @@ class SystemClock:
     def monotonic_ms(self) -> int:
         return time.monotonic_ns() // 1_000_000
 
+    def idle_ms(self, left_ms: int | None, look_ms: int) -> int:
+        return look_ms if left_ms is None or look_ms < left_ms else left_ms
+
     def wait(self, condition: threading.Condition, timeout_ms: int) -> bool:
         return condition.wait(max(timeout_ms, 0) / 1000)
 
@@ -83,11 +93,12 @@ def wait_until(clock: Clock, condition: threading.Condition, reached: Callable[[
     """Wait on a condition that the caller holds until ``reached()``; False: ``timeout_ms`` passed before."""
     if reached():
         return True
-    deadline_ms = clock.monotonic_ms() + timeout_ms
-    while (left_ms := deadline_ms - clock.monotonic_ms()) > 0:
+    deadline_ms, left_ms = clock.monotonic_ms() + timeout_ms, timeout_ms
+    while left_ms > 0:
         clock.wait(condition, left_ms)
         if reached():
             return True
+        left_ms = deadline_ms - clock.monotonic_ms()
     return False
 
 

@@ -79,7 +79,7 @@ class CancellationCompactor:
     def _goes_on(self) -> bool:
         with self._lock:
             if not self._stopping:
-                self._clock.wait(self._changed, LOOK_EVERY_MS)
+                self._clock.wait(self._changed, self._clock.idle_ms(None, LOOK_EVERY_MS))
             return not self._stopping
 
 

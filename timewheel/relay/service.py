@@ -183,7 +183,7 @@ class Reloading:
                 self._refuse(repr(error))
             with self._changed:
                 if not self._ending:
-                    self.clock.wait(self._changed, LOOK_MS)
+                    self.clock.wait(self._changed, self.clock.idle_ms(None, LOOK_MS))
 
     def inspect(self) -> None:
         """Read the files once, and apply their changes."""
@@ -374,7 +374,7 @@ class Service:
                     self.report_well()
                 with self._changed:
                     if not self._ending:
-                        self.clock.wait(self._changed, LOOK_MS)
+                        self.clock.wait(self._changed, self.clock.idle_ms(None, LOOK_MS))
         finally:
             faulthandler.cancel_dump_traceback_later()
 

@@ -278,7 +278,12 @@ class Shadow:
     def _look_after(self) -> None:
         while True:
             with self._changed:
-                wait_until(self._clock, self._changed, lambda: self._stopping or self._looks_soon, LOOK_MS)
+                wait_until(
+                    self._clock,
+                    self._changed,
+                    lambda: self._stopping or self._looks_soon,
+                    self._clock.idle_ms(None, LOOK_MS),
+                )
                 if self._stopping:
                     return
                 self._looks_soon = False

@@ -128,9 +128,10 @@ class FormerTopicDrainer:
         self._answers = False
 
     def _run(self) -> None:
+        clock = self._tools.clock
         while True:
             with self._changed:
-                wait_until(self._tools.clock, self._changed, lambda: self._stopping, LOOK_MS)
+                wait_until(clock, self._changed, lambda: self._stopping, clock.idle_ms(None, LOOK_MS))
                 if self._stopping:
                     return
             try:

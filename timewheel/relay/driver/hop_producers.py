@@ -559,7 +559,7 @@ class Confirmations:
             self._handle.changed.notify_all()
 
     def wait(self, timeout_ms: int, *, wake_at: int, also_while_stopping: bool = False) -> None:
-        """Wait for ``wake_at`` outcomes, a stop, or the time; at most `HEARTBEAT_MS`."""
+        """Wait for ``wake_at`` outcomes, a stop, or the time."""
         handle = self._handle
         with handle.changed:
             # The client's thread appends first and then reads _wake_at: either it sees this write, or we see its
@@ -568,7 +568,7 @@ class Confirmations:
             if self._unheard:
                 timeout_ms = min(timeout_ms, UNHEARD_MS)
             if len(self.outcomes) < wake_at and not self.cut and (also_while_stopping or not handle.stopping):
-                self._clock.wait(handle.changed, min(max(timeout_ms, 0), HEARTBEAT_MS))
+                self._clock.wait(handle.changed, timeout_ms)
             self._wake_at = NEVER
         handle.beat()
 

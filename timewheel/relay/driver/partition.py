@@ -237,7 +237,7 @@ class SlotScheduler:
             with self._changed:
                 if self._stopping:
                     break
-                wait_ms = min(waiting[0][0].open_ms - self._clock.now_ms(), WAKE_MS)
+                wait_ms = self._clock.idle_ms(waiting[0][0].open_ms - self._clock.now_ms(), WAKE_MS)
                 if wait_ms > 0:
                     self._clock.wait(self._changed, wait_ms)
             now_ms, self.heartbeat_ms = self._clock.now_ms(), self._clock.monotonic_ms()

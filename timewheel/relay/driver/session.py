@@ -50,6 +50,7 @@ from timewheel.relay.driver.source import (
     consumer_name,
 )
 from timewheel.relay.machine.interface import (
+    IDLE_MS,
     PROBED,
     RECEIVE,
     Acknowledge,
@@ -295,7 +296,7 @@ class Session:
                 self._see_end()  # the wait goes on, if the head is still held
             case Wait(timeout_ms=timeout_ms, wake_at=wake_at):
                 stops = machine.state is State.DRAINING
-                timeout_ms = min(timeout_ms, self._connections.patience_ms)
+                timeout_ms = self._clock.idle_ms(max(timeout_ms, 0), self._connections.patience_ms)
                 self._confirmations.wait(timeout_ms, wake_at=wake_at, also_while_stopping=stops)
             case AskLast():
                 return self._ask_last()
@@ -404,7 +405,7 @@ class Session:
             with suppress(pulsar.Timeout):
                 return self._consumer.receive(0)
             self._runs.end()
-        return self._consumer.receive(wait_ms)
+        return self._consumer.receive(wait_ms if wait_ms < IDLE_MS else self._clock.idle_ms(None, wait_ms))
 
     def _forward(self, command: Forward) -> Command:
         machine, envelope = self._machine, command.envelope

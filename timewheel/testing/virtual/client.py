@@ -21,6 +21,7 @@ import pulsar
 from timewheel.broker.protocol.wire import number_field
 from timewheel.client.positions import EntryPosition
 from timewheel.testing.virtual.brokers import DROPPED, BrokerProducer, Cluster, Refused, Topic, full_name, partition_of
+from timewheel.testing.virtual.clock import waits_of
 from timewheel.testing.virtual.ledgers import Entry, Sent
 from timewheel.testing.virtual.scheduler import MS, Process, Scheduler, Timer
 from timewheel.testing.virtual.subscriptions import BrokerConsumer, Kind, Subscription
@@ -543,6 +544,9 @@ class _Lane:
         if not self.pending or self.pending[0] is not handover:
             return  # it has timed out, or is sent again
         self.pending.popleft()
+        if not self.pending and self._timeout is not None:
+            self._timeout.cancel()
+            self._timeout = None
         entry, partition = handover.entry, partition_of(self.topic)
         self.messages -= len(entry.messages)
         if position != DROPPED:
@@ -859,8 +863,7 @@ class _Inbox:
         if self.is_closed:
             raise error_of("AlreadyClosed")
         if not self._messages:
-            timeout_ns = None if timeout_ms is None or timeout_ms < 0 else timeout_ms * MS
-            self._client.scheduler.wait(self._is_ready, timeout_ns)
+            self._client.scheduler.wait(self._is_ready, *waits_of(timeout_ms, MS))
         if self._messages:
             return self._take()
         raise error_of("AlreadyClosed" if self.is_closed else "Timeout")

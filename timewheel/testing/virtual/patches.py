@@ -23,6 +23,8 @@ from types import GenericAlias
 from typing import Any
 from unittest import mock
 
+from timewheel.core import clock
+from timewheel.testing.virtual.clock import VirtualClock, waits_of
 from timewheel.testing.virtual.scheduler import Killed, Scheduler
 
 S = 1_000_000_000
@@ -48,8 +50,7 @@ class Lock:
             return False
         if not self._scheduler.is_mine:
             return real.acquire(True, timeout)
-        left_ns = None if timeout < 0 else round(timeout * S)
-        return self._scheduler.wait(self._is_free, left_ns) and real.acquire(True, 0 if timeout >= 0 else -1)
+        return self._scheduler.wait(self._is_free, *waits_of(timeout, S)) and real.acquire(True, 0 if timeout >= 0 else -1)
 
     def __enter__(self) -> bool:
         return self._real.acquire(False) or self.acquire()
@@ -87,7 +88,7 @@ class SimpleQueue:
         items = self._items
         if items or not block:
             return self.get_nowait()
-        self._scheduler.wait(self._is_filled, None if timeout is None else round(timeout * S))
+        self._scheduler.wait(self._is_filled, *waits_of(timeout, S))
         return self.get_nowait()
 
     def get_nowait(self) -> Any:
@@ -232,6 +233,7 @@ def _replacements(scheduler: Scheduler) -> list[tuple[Any, str, Any]]:
     lock = either(is_mine, threading.Lock, lambda: Lock(scheduler))
     monotonic = either(is_mine, time.monotonic, seconds)
     return [
+        (clock, "SystemClock", VirtualClock),
         (threading, "Lock", lock),
         (threading, "_allocate_lock", lock),
         (threading, "RLock", either(is_mine, threading.RLock, threading._PyRLock)),  # type: ignore[attr-defined] # over `_allocate_lock`

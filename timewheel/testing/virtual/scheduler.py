@@ -55,7 +55,7 @@ class Task:
     """
 
     __slots__ = (
-        "deadline_ns", "ident", "is_done", "is_killed", "is_last", "is_ready", "name", "process", "timed_out", "turn",
+        "deadline_ns", "has_looked", "ident", "look_ns", "seen", "is_done", "is_killed", "is_last", "is_ready", "name", "process", "timed_out", "turn",
     )  # fmt: skip
 
     def __init__(self, name: str, process: Process | None) -> None:
@@ -66,6 +66,9 @@ class Task:
         self.turn.acquire()
         self.is_ready: Callable[[], bool] | None = None
         self.deadline_ns: int | None = None
+        self.look_ns: int | None = None  # when it looks around, if anything has happened
+        self.has_looked = False  # whether its last wait ended for that
+        self.seen = 0  # what had happened when its wait began
         self.is_last = False
         self.timed_out = False
         self.is_done = False
@@ -128,6 +131,7 @@ class Scheduler:
         self._waiting: list[Task] = []  # the one that has waited longest first
         self._timers: list[tuple[int, int, Timer]] = []
         self._numbers = count()
+        self._happened = 0
         self._is_over = False
         self._error: BaseException | None = None
         self.first = self.current = Task(threading.current_thread().name, None)
@@ -145,10 +149,12 @@ class Scheduler:
         """Let the wall clock jump."""
         self._wall_ns += by_ns
         self.on_time()
+        self._happened += 1
 
     def at(self, delay_ns: int, action: Callable[[], None]) -> Timer:
         """Schedule an action after a delay; at the same time, in the order of the calls."""
         timer = Timer(self.monotonic_ns + max(delay_ns, 0), action)
+        self._happened += 1
         heappush(self._timers, (timer.at_ns, next(self._numbers), timer))
         return timer
 
@@ -159,10 +165,21 @@ class Scheduler:
         """True on a thread of this scheduler."""
         return get_ident() in self._tasks
 
-    def wait(self, is_ready: Callable[[], bool] | None, timeout_ns: int | None = None, *, is_last: bool = False) -> bool:
+    def wait(
+        self,
+        is_ready: Callable[[], bool] | None,
+        timeout_ns: int | None = None,
+        look_ns: int | None = None,
+        *,
+        is_last: bool = False,
+    ) -> bool:
         """Pass the turn on until ``is_ready()``, or for a time; return False if the time passed before.
 
-        ``is_last``: only after all that happens at the same time.
+        Args:
+            is_ready: Whether the wait is over; None: only time ends it.
+            timeout_ns: The longest wait; None: for ever.
+            look_ns: Time after which it ends too, if since its beginning anything has happened that it could look for.
+            is_last: True to wait for all that happens at the same time.
 
         Raises:
             NothingToWaitFor: On the first thread, if no wait can ever end.
@@ -174,6 +191,10 @@ class Scheduler:
         task.is_ready, task.is_last, task.timed_out = is_ready, is_last, False
         least_ns = 0 if is_last else LEAST_WAIT_NS
         task.deadline_ns = None if timeout_ns is None else self.monotonic_ns + max(timeout_ns, least_ns)
+        task.look_ns = None if look_ns is None else self.monotonic_ns + max(look_ns, least_ns)
+        if not (task.has_looked and look_ns is not None):  # it has seen nothing new, and waits on
+            self._happened += 1
+        task.seen = self._happened
         self._waiting.append(task)
         following = self._next()
         if following is not task:
@@ -216,9 +237,14 @@ class Scheduler:
         """Jump to the next timer or deadline, and run the timers that are due; False: there is neither."""
         while self._timers and self._timers[0][2].action is None:
             heappop(self._timers)
-        deadlines = [task.deadline_ns for task in self._waiting if task.deadline_ns is not None and not _is_frozen(task)]
+        awake = [task for task in self._waiting if not _is_frozen(task)]
+        deadlines = [task.deadline_ns for task in awake if task.deadline_ns is not None]
         if self._timers:
             deadlines.append(self._timers[0][0])
+        looks = [task for task in awake if task.look_ns is not None]
+        deadlines += [task.look_ns for task in looks if task.seen < self._happened]  # type: ignore[misc]
+        if not deadlines:
+            deadlines = [task.look_ns for task in looks]  # type: ignore[misc]
         if not deadlines:
             return False
         if (next_ns := min(deadlines)) > self.monotonic_ns:
@@ -228,19 +254,26 @@ class Scheduler:
             timer = heappop(self._timers)[2]
             if (action := timer.action) is not None:
                 timer.action = None
+                self._happened += 1
                 action()
                 break  # it may have ended a wait
         return True
 
     def _is_due(self, task: Task) -> bool:
-        if task.deadline_ns is None or task.deadline_ns > self.monotonic_ns or _is_frozen(task):
+        now_ns = self.monotonic_ns
+        ends = (task.deadline_ns is not None and task.deadline_ns <= now_ns) or (
+            task.look_ns is not None and task.look_ns <= now_ns
+        )
+        if not ends or _is_frozen(task):
             return False
         # Whatever a timer of the same moment ends is no time-out.
         return not (self._timers and self._timers[0][0] <= self.monotonic_ns)
 
     def _woken(self, task: Task, *, timed_out: bool) -> Task:
         self._waiting.remove(task)
+        now_ns = self.monotonic_ns
         task.timed_out = timed_out
+        task.has_looked = timed_out and task.look_ns is not None and (task.deadline_ns or now_ns + 1) > now_ns
         task.is_ready = None
         return task
 
@@ -269,6 +302,7 @@ class Scheduler:
         finally:
             del self._tasks[task.ident]
             task.is_done = True
+            self._happened += 1
             if self.current is task:
                 self.current = following = self._next()
                 following.turn.release()

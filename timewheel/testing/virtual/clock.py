@@ -1,0 +1,71 @@
+"""The virtual time as a `timewheel.core.clock.Clock`, on which a wait that only looks around lets no time pass."""
+
+from __future__ import annotations
+
+import threading
+from queue import SimpleQueue
+from typing import Any, TypeVar
+
+from timewheel.core.clock import SystemClock
+
+T = TypeVar("T")
+
+
+class Idle(int):
+    """Milliseconds of a wait that looks around after them.
+
+    Attributes:
+        left_ms: Time after which the wait is over in any case; None: never.
+    """
+
+    left_ms: int | None
+
+    def __new__(cls, look_ms: int, left_ms: int | None) -> Idle:
+        made = super().__new__(cls, look_ms)
+        made.left_ms = left_ms
+        return made
+
+
+class IdleSeconds(float):
+    """The same, in seconds, as the waits of the standard library pass it on."""
+
+    left_ms: int | None
+
+
+class VirtualClock(SystemClock):
+    """The clocks of the standard library, which are virtual here."""
+
+    __slots__ = ()
+
+    def idle_ms(self, left_ms: int | None, look_ms: int) -> int:
+        if isinstance(left_ms, Idle):
+            look_ms, left_ms = min(look_ms, int(left_ms)), left_ms.left_ms
+        return left_ms if left_ms is not None and left_ms <= look_ms else Idle(look_ms, left_ms)
+
+    def wait(self, condition: threading.Condition, timeout_ms: int) -> bool:
+        return condition.wait(_seconds(timeout_ms))
+
+    def get(self, queue: SimpleQueue[T], timeout_ms: int) -> T:
+        return queue.get(timeout=_seconds(timeout_ms))
+
+
+def _seconds(timeout_ms: int) -> float:
+    if not isinstance(timeout_ms, Idle):
+        return max(timeout_ms, 0) / 1000
+    seconds = IdleSeconds(timeout_ms / 1000)
+    seconds.left_ms = timeout_ms.left_ms
+    return seconds
+
+
+def waits_of(timeout: Any, unit_ns: int) -> tuple[int | None, int | None]:
+    """Return after which time a wait is over, and after which it looks around, in nanoseconds; None: never.
+
+    Args:
+        timeout: As a wait of the standard library or of pulsar-client has it; None or negative: for ever.
+        unit_ns: Its unit.
+    """
+    if timeout is None or timeout < 0:
+        return None, None
+    if isinstance(timeout, Idle | IdleSeconds):
+        return None if timeout.left_ms is None else timeout.left_ms * 1_000_000, round(timeout * unit_ns)
+    return round(timeout * unit_ns), None
