@@ -470,23 +470,23 @@ class Source:
             while not self._closed:
                 step_ms = self._step()
                 with self._lock:
-                    if step_ms and not self._closed:
-                        wait_ms = self._clock.idle_ms(step_ms - self._clock.now_ms(), LOOK_MS)
-                        self._clock.wait(self._follow_again, wait_ms)
+                    if step_ms != 0 and not self._closed:
+                        left_ms = None if step_ms is None else step_ms - self._clock.now_ms()
+                        self._clock.wait(self._follow_again, self._clock.idle_ms(left_ms, LOOK_MS))
         except Exception as error:  # noqa: BLE001 - a follower that died in silence would stop the calendar
             self._failure = error
             self._intake.wake()
 
-    def _step(self) -> int:
-        """Open and close topics that are due for it; return the time of the next step, 0 for at once."""
+    def _step(self) -> int | None:
+        """Open and close topics that are due for it; return the time of the next step: 0 at once, None never."""
         now_ms, monotonic_ms = self._clock.now_ms(), self._clock.monotonic_ms()
         with self._lock:
             quiet_for_ms = {key: topic.quiet_for_ms(monotonic_ms) for key, topic in self._open.items()}
-        wake_ms = now_ms + FORMER_RETRY_MS
+        wakes_ms: list[int] = []
         try:
             for interval_ms, rolling in self._rolling.items():
                 quiet = {key.interval: ms for key, ms in quiet_for_ms.items() if key.interval_ms == interval_ms}
-                wake_ms = min(wake_ms, self._step_one(interval_ms, rolling, now_ms, quiet))
+                wakes_ms.append(self._step_one(interval_ms, rolling, now_ms, quiet))
             # After the intervals: where a broker is away, a lookup takes as long as the client's time-out.
             self._follow_due_topic(now_ms)
             self._follow_growth(monotonic_ms)
@@ -495,7 +495,7 @@ class Source:
             if self._rolling:
                 self._hooks.emit(CalendarTopicNotOpened(error=str(error)))
             return self._clock.now_ms() + NOT_OPENED_RETRY_MS
-        return wake_ms
+        return min(wakes_ms, default=None)
 
     def _step_one(self, interval_ms: int, rolling: RollingTopics, now_ms: int, quiet: dict[int, int | None]) -> int:
         changes = rolling.step(now_ms, quiet)

@@ -884,9 +884,11 @@ class _Inbox:
     def _is_ready(self) -> bool:
         return bool(self._messages) or self.is_closed
 
-    def drop(self, part: _Part) -> None:
-        """Forget the messages of a part that is connected anew, or asks for all again."""
+    def drop(self, part: _Part) -> int:
+        """Forget the messages of a part that is connected anew, or asks for all again; return how many."""
+        before = len(self._messages)
         self._messages = deque(message for message in self._messages if message.part is not part)
+        return before - len(self._messages)
 
     def close(self) -> None:
         self.is_closed = True
@@ -994,7 +996,7 @@ class Consumer:
 
     def redeliver_unacknowledged_messages(self) -> None:
         for part in self.parts:
-            self._inbox.drop(part)
+            part.renew(self._inbox.drop(part))
             part.redeliver(None)
 
     def get_last_message_id(self) -> Any:
