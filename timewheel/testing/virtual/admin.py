@@ -56,8 +56,8 @@ class VirtualAdmin(httpx.BaseTransport):
 
     def handle_request(self, request: httpx.Request) -> httpx.Response:
         scheduler = self.cluster.scheduler
-        if scheduler.is_mine:
-            scheduler.wait(None, 2 * self.cluster.latency_ns)
+        if request.method != "GET":
+            scheduler.happen()
         path = request.url.raw_path.decode().partition("?")[0]
         body = json.loads(request.read() or b"null")
         try:

@@ -259,7 +259,7 @@ class Cluster:
         self.scheduler = scheduler
         self.profile = profile
         self.brokers = [Broker(f"virtual-{number}") for number in range(brokers)]
-        self.latency_ns = MS // 2
+        self.latency_ns = 0
         self.cursor_flush_ms = 60_000
         self.version = f"{profile.name}.0"
         self.defaults: dict[str, Any] = dict(policies or {})

@@ -210,40 +210,60 @@ def _text(key: str | bytes) -> str:
     return key if isinstance(key, str) else key.decode()
 
 
-class Link:
-    """A client's connection: two queues, each in order, each with a latency."""
+class _Way:
+    """One direction of a connection: actions in order, each after the latency, or at once if there is none."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
-        self._queues: tuple[deque[Callable[[], None]], ...] = (deque(), deque())
-        self._timers: list[Timer | None] = [None, None]
+        self._scheduler = cluster.scheduler
+        self._queued: deque[Callable[[], None]] = deque()
+        self._is_scheduled = False
+
+    def put(self, action: Callable[[], None]) -> None:
+        self._queued.append(action)
+        if self._is_scheduled:
+            return
+        self._is_scheduled = True
+        if self._cluster.latency_ns:
+            self._scheduler.at(self._cluster.latency_ns, self._deliver)
+        else:
+            self._deliver()
+
+    def clear(self) -> None:
+        self._queued.clear()
+
+    def _deliver(self) -> None:
+        try:
+            while self._queued:
+                self._queued.popleft()()
+        finally:
+            self._is_scheduled = False
+
+
+class Link:
+    """A client's connection."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._scheduler = cluster.scheduler
+        self._to_broker, self._to_client = _Way(cluster), _Way(cluster)
         self.is_cut = False
 
-    def to_broker(self, action: Callable[[], None]) -> None:
-        self._put(0, action)
+    def to_broker(self, action: Callable[[], None], *, changes: bool = True) -> None:
+        """Have the broker do something; ``changes`` is False for a question."""
+        if not self.is_cut:
+            if changes:
+                self._scheduler.happen()
+            self._to_broker.put(action)
 
     def to_client(self, action: Callable[[], None]) -> None:
-        self._put(1, action)
+        if not self.is_cut:
+            self._to_client.put(action)
 
     def cut(self) -> None:
         """Lose all that is under way, and all to come."""
         self.is_cut = True
-        for queued in self._queues:
-            queued.clear()
-
-    def _put(self, way: int, action: Callable[[], None]) -> None:
-        if self.is_cut:
-            return
-        self._queues[way].append(action)
-        if self._timers[way] is None:
-            self._timers[way] = self._cluster.scheduler.at(self._cluster.latency_ns, partial(self._deliver, way))
-
-    def _deliver(self, way: int) -> None:
-        self._timers[way] = None
-        queued = self._queues[way]
-        for _ in range(len(queued)):
-            if queued:
-                queued.popleft()()
+        self._to_broker.clear()
+        self._to_client.clear()
 
 
 class NativeClient:
@@ -283,11 +303,15 @@ class NativeClient:
             except Exception as error:  # noqa: BLE001 - the real client ends the process
                 self._on_failure(error)
 
-    def request(self, action: Callable[[], Any], *, timeout_ns: int | None = None) -> Any:
+    def ask(self, action: Callable[[], Any]) -> Any:
+        """Ask the broker, as by `request`, without a change to anything."""
+        return self.request(action, changes=False)
+
+    def request(self, action: Callable[[], Any], *, changes: bool = True) -> Any:
         """Have the broker do something, wait for its answer, and return it; the client's errors."""
         if self.is_closed:
             raise error_of("AlreadyClosed")
-        deadline_ns = self.scheduler.monotonic_ns + (timeout_ns or self.timeout_ns)
+        deadline_ns = self.scheduler.monotonic_ns + self.timeout_ns
         pause_ms = FIRST_PAUSE_MS
         while True:
             answers: list[tuple[bool, Any]] = []
@@ -299,8 +323,9 @@ class NativeClient:
                     answer = False, refused.result
                 self.link.to_client(partial(answers.append, answer))
 
-            self.link.to_broker(at_broker)
-            self.scheduler.wait(lambda answers=answers: bool(answers), deadline_ns - self.scheduler.monotonic_ns)
+            self.link.to_broker(at_broker, changes=changes)
+            if not answers:
+                self.scheduler.wait(lambda answers=answers: bool(answers), deadline_ns - self.scheduler.monotonic_ns)
             if answers and answers[0][0]:
                 return answers[0][1]
             if answers and answers[0][1] not in _AGAIN:
@@ -314,7 +339,7 @@ class NativeClient:
     # As `_pulsar.Client`
 
     def create_producer(self, topic: str, settings: Configuration) -> Producer:
-        names = self.request(lambda: self.cluster.partitions(topic))
+        names = self.ask(lambda: self.cluster.partitions(topic))
         producer = Producer(self, full_name(topic), names, settings)
         self.request(producer.connect)
         self._open.append(producer)
@@ -336,10 +361,10 @@ class NativeClient:
         self.link.to_broker(at_broker)
 
     def subscribe(self, topic: str, subscription: str, settings: Configuration) -> Consumer:
-        return self._subscribed([*self.request(lambda: self.cluster.partitions(topic))], full_name(topic), subscription, settings)
+        return self._subscribed([*self.ask(lambda: self.cluster.partitions(topic))], full_name(topic), subscription, settings)
 
     def subscribe_topics(self, topics: list[str], subscription: str, settings: Configuration) -> Consumer:
-        names = [name for topic in topics for name in self.request(partial(self.cluster.partitions, topic))]
+        names = [name for topic in topics for name in self.ask(partial(self.cluster.partitions, topic))]
         return self._subscribed(names, "", subscription, settings)
 
     def _subscribed(self, names: list[str], topic: str, subscription: str, settings: Configuration) -> Consumer:
@@ -360,7 +385,7 @@ class NativeClient:
         return reader
 
     def get_topic_partitions(self, topic: str) -> list[str]:
-        return [*self.request(lambda: self.cluster.partitions(topic))]
+        return [*self.ask(lambda: self.cluster.partitions(topic))]
 
     def get_schema_info(self, topic: str, version: int) -> Any:
         def at_broker() -> Any:
@@ -369,7 +394,7 @@ class NativeClient:
                 raise Refused("TopicNotFound")
             return versions[version].info
 
-        return self.request(at_broker)
+        return self.ask(at_broker)
 
     def close(self) -> None:
         if self.is_closed:
@@ -626,7 +651,8 @@ class Producer:
         lane = self._lane_of(sent)
         lane.send(sent, lambda *answer: answers.append(answer))
         lane.end_batch()
-        self._client.scheduler.wait(lambda: bool(answers))
+        if not answers:
+            self._client.scheduler.wait(lambda: bool(answers))
         result, message_id = answers[0]
         if result.value:
             raise error_of(result.name)
@@ -647,7 +673,8 @@ class Producer:
     def flush(self) -> None:
         for lane in self._lanes:
             lane.end_batch()
-        self._client.scheduler.wait(lambda: all(lane.is_idle for lane in self._lanes))
+        if not all(lane.is_idle for lane in self._lanes):
+            self._client.scheduler.wait(lambda: all(lane.is_idle for lane in self._lanes))
 
     def flush_async(self, callback: Callable[[Any], None] | None) -> None:
         for lane in self._lanes:
@@ -1001,7 +1028,7 @@ class Consumer:
 
     def get_last_message_id(self) -> Any:
         part = self.parts[0]
-        position, size = self._client.request(part.last_position)
+        position, size = self._client.ask(part.last_position)
         return message_id_of(position, size - 1 if size else -1, size, partition_of(part.topic))
 
     def get_last_message_id_async(self, callback: Callable[[Any, Any], None]) -> None:
@@ -1012,7 +1039,7 @@ class Consumer:
             found = message_id_of(position, size - 1 if size else -1, size, partition_of(part.topic))
             self._client.link.to_client(partial(self._client.call, callback, OK, found))
 
-        self._client.link.to_broker(at_broker)
+        self._client.link.to_broker(at_broker, changes=False)
 
     def seek(self, place: Any) -> None:
         for part in self.parts:
@@ -1145,7 +1172,7 @@ class Reader:
     def has_message_available(self) -> bool:
         if self._inbox._messages:  # noqa: SLF001
             return True
-        position, size = self._client.request(self.part.last_position)
+        position, size = self._client.ask(self.part.last_position)
         if position.entry < 0:
             return False
         if self._read is None:

@@ -55,7 +55,7 @@ class Task:
     """
 
     __slots__ = (
-        "deadline_ns", "has_looked", "ident", "look_ns", "seen", "is_done", "is_killed", "is_last", "is_ready", "name", "process", "timed_out", "turn",
+        "deadline_ns", "ident", "is_looking", "look_ns", "seen", "is_done", "is_killed", "is_last", "is_ready", "name", "process", "timed_out", "turn",
     )  # fmt: skip
 
     def __init__(self, name: str, process: Process | None) -> None:
@@ -67,7 +67,7 @@ class Task:
         self.is_ready: Callable[[], bool] | None = None
         self.deadline_ns: int | None = None
         self.look_ns: int | None = None  # when it looks around, if anything has happened
-        self.has_looked = False  # whether its last wait ended for that
+        self.is_looking = False  # whether it looks around, and has changed nothing yet
         self.seen = 0  # what had happened when its wait began
         self.is_last = False
         self.timed_out = False
@@ -154,9 +154,13 @@ class Scheduler:
     def at(self, delay_ns: int, action: Callable[[], None]) -> Timer:
         """Schedule an action after a delay; at the same time, in the order of the calls."""
         timer = Timer(self.monotonic_ns + max(delay_ns, 0), action)
-        self._happened += 1
         heappush(self._timers, (timer.at_ns, next(self._numbers), timer))
         return timer
+
+    def happen(self) -> None:
+        """Record that the present thread, or a timer, has changed what others may look for."""
+        self._happened += 1
+        self.current.is_looking = False
 
     # Waits
 
@@ -192,7 +196,7 @@ class Scheduler:
         least_ns = 0 if is_last else LEAST_WAIT_NS
         task.deadline_ns = None if timeout_ns is None else self.monotonic_ns + max(timeout_ns, least_ns)
         task.look_ns = None if look_ns is None else self.monotonic_ns + max(look_ns, least_ns)
-        if not (task.has_looked and look_ns is not None):  # it has seen nothing new, and waits on
+        if not task.is_looking:
             self._happened += 1
         task.seen = self._happened
         self._waiting.append(task)
@@ -254,7 +258,6 @@ class Scheduler:
             timer = heappop(self._timers)[2]
             if (action := timer.action) is not None:
                 timer.action = None
-                self._happened += 1
                 action()
                 break  # it may have ended a wait
         return True
@@ -273,7 +276,7 @@ class Scheduler:
         self._waiting.remove(task)
         now_ns = self.monotonic_ns
         task.timed_out = timed_out
-        task.has_looked = timed_out and task.look_ns is not None and (task.deadline_ns or now_ns + 1) > now_ns
+        task.is_looking = timed_out and task.look_ns is not None and (task.deadline_ns or now_ns + 1) > now_ns
         task.is_ready = None
         return task
 
