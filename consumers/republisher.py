@@ -137,7 +137,11 @@ class Republisher:
         next_round_ms = self._clock.monotonic_ms() + ROUND_MS
         while True:
             with suppress(queue.Empty):
-                if (item := self._clock.get(self._waiting, self._clock.idle_ms(None, next_round_ms - self._clock.monotonic_ms()))) is None:
+                if (
+                    item := self._clock.get(
+                        self._waiting, self._clock.idle_ms(None, next_round_ms - self._clock.monotonic_ms())
+                    )
+                ) is None:
                     break
                 self._take(item)
             if self._clock.monotonic_ms() >= next_round_ms:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import json
 import re
 from collections.abc import Callable, Iterator
@@ -16,13 +17,10 @@ from timewheel.broker.admin.policies import Policy
 from timewheel.client.positions import EntryPosition
 from timewheel.testing.virtual.brokers import Cluster, Namespace, Refused, Topic, base_of, namespace_of
 from timewheel.testing.virtual.ledgers import Cursor
-from timewheel.testing.virtual.scheduler import MS
 from timewheel.testing.virtual.subscriptions import Subscription
 
 CLUSTER = "virtual"
-_POLICIES: tuple[Policy[Any], ...] = tuple(
-    found for found in vars(policy_table).values() if isinstance(found, Policy)
-)
+_POLICIES: tuple[Policy[Any], ...] = tuple(found for found in vars(policy_table).values() if isinstance(found, Policy))
 _BOUNDLESS = 2**63 - 1
 
 
@@ -34,6 +32,14 @@ class _Failed(Exception):
         self.status = status
         self.reason = reason
 
+
+_FIXED: dict[str, Any] = {
+    "/brokers/configuration": [],
+    "/brokers/health": httpx.Response(200, text="ok"),
+    "/clusters": [CLUSTER],
+    "/bookies/all": {"bookies": [{"bookieId": "virtual:3181"}]},
+}
+"""Answers that are always the same."""
 
 Handler = Callable[..., Any]
 _ROUTES: list[tuple[str, re.Pattern[str], Handler]] = []
@@ -78,6 +84,8 @@ class VirtualAdmin(httpx.BaseTransport):
         _, is_admin, place = path.partition("/admin/v2")
         if not is_admin:
             place = path
+        if method == "GET" and place in _FIXED:
+            return _FIXED[place]
         for of_method, pattern, handler in _ROUTES:
             if of_method == method and (found := pattern.match(place)):
                 named = {name: unquote(value) for name, value in found.groupdict().items()}
@@ -88,11 +96,6 @@ class VirtualAdmin(httpx.BaseTransport):
 
 
 # Brokers
-
-
-@_route("GET", "/brokers/health")
-def _health(cluster: Cluster, **_: Any) -> httpx.Response:
-    return httpx.Response(200, text="ok")
 
 
 @_route("GET", "/brokers")
@@ -106,24 +109,9 @@ def _version(cluster: Cluster, **_: Any) -> httpx.Response:
     return httpx.Response(200, text=cluster.version, headers={"Date": date})
 
 
-@_route("GET", "/brokers/configuration")
-def _dynamic(cluster: Cluster, **_: Any) -> list[str]:
-    return []
-
-
 @_route("GET", "/brokers/configuration/runtime")
 def _runtime(cluster: Cluster, **_: Any) -> dict[str, str]:
     return cluster.settings()
-
-
-@_route("GET", "/clusters")
-def _clusters(cluster: Cluster, **_: Any) -> list[str]:
-    return [CLUSTER]
-
-
-@_route("GET", "/bookies/all")
-def _bookies(cluster: Cluster, **_: Any) -> dict[str, Any]:
-    return {"bookies": [{"bookieId": "virtual:3181"}]}
 
 
 # Tenants and namespaces
@@ -411,8 +399,6 @@ def _stored_entry(cluster: Cluster, topic: str, ledger: str, entry: str, **_: An
 
 
 def _iso(at_ms: int) -> str:
-    import datetime as dt  # noqa: PLC0415
-
     return dt.datetime.fromtimestamp(at_ms / 1000, dt.UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
@@ -593,9 +579,13 @@ def _clear(cluster: Cluster, topic: str, name: str, **_: Any) -> None:
 @_route("POST", _TOPIC + r"/subscription/(?P<name>[^/]+)/skip/(?P<messages>\d+)")
 def _skip(cluster: Cluster, topic: str, name: str, messages: str, **_: Any) -> None:
     (one,) = _of_topic(cluster, topic, name)
-    for _ in range(int(messages)):
+    for _number in range(int(messages)):
         entry = next(
-            (entry for entry in one.topic.log.all_after(one.cursor.mark_delete) if not one.cursor.is_acked(entry.position)),
+            (
+                entry
+                for entry in one.topic.log.all_after(one.cursor.mark_delete)
+                if not one.cursor.is_acked(entry.position)
+            ),
             None,
         )
         if entry is not None:

@@ -9,14 +9,13 @@ from typing import Any, Protocol
 
 from timewheel.client.positions import EntryPosition
 from timewheel.core.broker_profile import BROKER_SETTINGS, PERSIST_AS_BITMAP, BrokerProfile
-from timewheel.testing.virtual.ledgers import Cursor, Entry, ManagedLedger
+from timewheel.testing.virtual.ledgers import NOWHERE, Cursor, Entry, ManagedLedger
 from timewheel.testing.virtual.scheduler import MS, Scheduler
 from timewheel.testing.virtual.subscriptions import BrokerConsumer, Subscription
 
-DROPPED = EntryPosition(-1, -1)
-"""Place of a message that the broker dropped as a repeat."""
 NAME_LIFE_MS = 6 * 3_600_000
-"""Time without a producer after which its name's number is forgotten (``brokerDeduplicationProducerInactivityTimeoutMinutes``)."""
+"""Time without a producer after which the number of its name is forgotten
+(``brokerDeduplicationProducerInactivityTimeoutMinutes``)."""
 
 
 class Refused(Exception):
@@ -138,7 +137,7 @@ class Topic:
         return number
 
     def publish(self, producer: BrokerProducer, entry: Entry) -> EntryPosition:
-        """Store an entry; return its position, or `DROPPED` if its number was seen before.
+        """Store an entry; return its position, or `NOWHERE` if its number was seen before.
 
         Raises:
             Refused: The topic is terminated.
@@ -147,7 +146,7 @@ class Topic:
             raise Refused("TopicTerminated")
         if self.deduplicates:
             if entry.sequence_id <= self.numbers.get(producer.name, (-1, 0))[0]:
-                return DROPPED
+                return NOWHERE
             self.numbers[producer.name] = entry.sequence_id, self.now_ms
         entry.schema_version = producer.schema_version
         position = self.log.append(entry)
@@ -377,7 +376,7 @@ def full_name(topic: str) -> str:
     """Return a topic's name with domain, tenant and namespace."""
     if "://" in topic:
         return topic
-    return f"persistent://{topic}" if topic.count("/") == 2 else f"persistent://public/default/{topic}"  # noqa: PLR2004
+    return f"persistent://{topic}" if topic.count("/") == 2 else f"persistent://public/default/{topic}"
 
 
 def base_of(topic: str) -> str:

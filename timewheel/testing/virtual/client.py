@@ -13,21 +13,18 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from functools import partial
 from itertools import count
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import _pulsar
 import pulsar
 
 from timewheel.broker.protocol.wire import number_field
 from timewheel.client.positions import EntryPosition
-from timewheel.testing.virtual.brokers import DROPPED, BrokerProducer, Cluster, Refused, Topic, full_name, partition_of
+from timewheel.testing.virtual.brokers import BrokerProducer, Cluster, Refused, Topic, full_name, partition_of
 from timewheel.testing.virtual.clock import waits_of
-from timewheel.testing.virtual.ledgers import Entry, Sent
+from timewheel.testing.virtual.ledgers import NOWHERE, Entry, Sent
 from timewheel.testing.virtual.scheduler import MS, Process, Scheduler, Timer
 from timewheel.testing.virtual.subscriptions import BrokerConsumer, Kind, Subscription
-
-if TYPE_CHECKING:
-    from timewheel.testing.virtual.patches import S as _S  # noqa: F401
 
 MAX_MESSAGE_BYTES = 5 * 1024 * 1024
 FIRST_PAUSE_MS, LONGEST_PAUSE_MS = 100, 60_000
@@ -132,7 +129,7 @@ class MessageBuilder:
     def replication_clusters(self, _: list[str]) -> MessageBuilder:
         return self
 
-    def disable_replication(self, _: bool) -> MessageBuilder:  # noqa: FBT001 - as _pulsar's
+    def disable_replication(self, _: bool) -> MessageBuilder:
         return self
 
     def build(self) -> Sent:
@@ -275,9 +272,7 @@ class NativeClient:
         on_failure: Called with an exception that a user's callback has raised.
     """
 
-    def __init__(
-        self, cluster: Cluster, settings: Configuration, on_failure: Callable[[BaseException], None]
-    ) -> None:
+    def __init__(self, cluster: Cluster, settings: Configuration, on_failure: Callable[[BaseException], None]) -> None:
         self.cluster = cluster
         self.scheduler: Scheduler = cluster.scheduler
         self.link = Link(cluster)
@@ -325,7 +320,7 @@ class NativeClient:
 
             self.link.to_broker(at_broker, changes=changes)
             if not answers:
-                self.scheduler.wait(lambda answers=answers: bool(answers), deadline_ns - self.scheduler.monotonic_ns)
+                self.scheduler.wait(partial(bool, answers), deadline_ns - self.scheduler.monotonic_ns)
             if answers and answers[0][0]:
                 return answers[0][1]
             if answers and answers[0][1] not in _AGAIN:
@@ -361,7 +356,9 @@ class NativeClient:
         self.link.to_broker(at_broker)
 
     def subscribe(self, topic: str, subscription: str, settings: Configuration) -> Consumer:
-        return self._subscribed([*self.ask(lambda: self.cluster.partitions(topic))], full_name(topic), subscription, settings)
+        return self._subscribed(
+            [*self.ask(lambda: self.cluster.partitions(topic))], full_name(topic), subscription, settings
+        )
 
     def subscribe_topics(self, topics: list[str], subscription: str, settings: Configuration) -> Consumer:
         names = [name for topic in topics for name in self.ask(partial(self.cluster.partitions, topic))]
@@ -574,7 +571,7 @@ class _Lane:
             self._timeout = None
         entry, partition = handover.entry, partition_of(self.topic)
         self.messages -= len(entry.messages)
-        if position != DROPPED:
+        if position != NOWHERE:
             self.published = max(self.published, entry.sequence_id)
         size = len(entry.messages)
         for index, callback in enumerate(handover.callbacks):
@@ -598,7 +595,7 @@ class _Lane:
         callbacks = [callback for handover in pending for callback in handover.callbacks]
         callbacks += [callback for _, callback in batch]
         self.messages = 0
-        nowhere = message_id_of(DROPPED, -1, 0, -1)
+        nowhere = message_id_of(NOWHERE, -1, 0, -1)
         for callback in callbacks:
             self.client.call(callback, result_of(result), nowhere)
 
@@ -619,7 +616,7 @@ class _Lane:
 def _refuse(callback: SendCallback, result: str) -> None:
     """Call back at once, as the client does for a message that it refuses on the spot."""
     if callback is not None:
-        callback(result_of(result), message_id_of(DROPPED, -1, 0, -1))
+        callback(result_of(result), message_id_of(NOWHERE, -1, 0, -1))
 
 
 class Producer:
@@ -664,7 +661,7 @@ class Producer:
             return lanes[0]
         router = self._settings.message_router()
         if router is not None:
-            return lanes[router(sent, len(lanes))]
+            return lanes[int(router(sent, len(lanes)))]
         if sent.key:
             key = sent.key if isinstance(sent.key, bytes) else sent.key.encode()
             return lanes[_java_hash(key) % len(lanes)]
@@ -893,7 +890,7 @@ class _Inbox:
             self._client.scheduler.wait(self._is_ready, *waits_of(timeout_ms, MS))
         if self._messages:
             return self._take()
-        raise error_of("AlreadyClosed" if self.is_closed else "Timeout")
+        raise error_of(self._why_empty())
 
     def receive_async(self, callback: Callable[[Any, Any], None]) -> None:
         if self.is_closed:
@@ -907,6 +904,9 @@ class _Inbox:
         message = self._messages.popleft()
         message.part.renew()
         return message
+
+    def _why_empty(self) -> str:
+        return "AlreadyClosed" if self.is_closed else "Timeout"
 
     def _is_ready(self) -> bool:
         return bool(self._messages) or self.is_closed
@@ -935,7 +935,7 @@ class Consumer:
         self._name = subscription
         self._settings = settings
         self._consumer_name = settings.consumer_name() or f"c{client.cluster.new_ledger_id()}"
-        self.kind: Kind = settings.consumer_type()
+        self.kind = settings.consumer_type()
         self.properties = settings.properties
         self._inbox = _Inbox(client)
         listener = settings.message_listener()

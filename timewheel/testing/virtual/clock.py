@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from queue import SimpleQueue
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 from timewheel.core.clock import SystemClock
 
@@ -20,7 +20,7 @@ class Idle(int):
 
     left_ms: int | None
 
-    def __new__(cls, look_ms: int, left_ms: int | None) -> Idle:
+    def __new__(cls, look_ms: int, left_ms: int | None) -> Self:
         made = super().__new__(cls, look_ms)
         made.left_ms = left_ms
         return made

@@ -10,6 +10,9 @@ from timewheel.client.positions import EntryPosition
 from timewheel.core.broker_profile import BrokerProfile
 from timewheel.inspect.gaps.gap_status import reload_of
 
+NOWHERE = EntryPosition(-1, -1)
+"""Place of an entry that is not stored."""
+
 
 @dataclass(slots=True)
 class Sent:
@@ -35,7 +38,7 @@ class Entry:
     publish_ms: int
     is_batch: bool = False
     schema_version: int = -1
-    position: EntryPosition = EntryPosition(-1, -1)
+    position: EntryPosition = NOWHERE
 
     @property
     def deliver_at_ms(self) -> int:

@@ -2,8 +2,8 @@
 
 `patched` replaces names of the standard library, in all modules that have imported them (``from time import sleep``).
 On threads that the scheduler does not know, and objects that these made, everything is as before: a test runner's own
-threads do not notice. With the package ``time-machine`` installed, ``datetime.now()`` and its like are replaced as well,
-on all threads.
+threads do not notice. With the package ``time-machine`` installed, ``datetime.now()`` and its like are replaced as
+well, on all threads.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Lock:
         self.locked = self._real.locked
         self.release = self._real.release
 
-    def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:  # noqa: FBT001, FBT002 - as threading's
+    def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
         real = self._real
         if real.acquire(False):
             return True
@@ -51,7 +51,9 @@ class Lock:
             return False
         if not self._scheduler.is_mine:
             return real.acquire(True, timeout)
-        return self._scheduler.wait(self._is_free, *waits_of(timeout, S)) and real.acquire(True, 0 if timeout >= 0 else -1)
+        return self._scheduler.wait(self._is_free, *waits_of(timeout, S)) and real.acquire(
+            True, 0 if timeout >= 0 else -1
+        )
 
     def __enter__(self) -> bool:
         return self._real.acquire(False) or self.acquire()
@@ -63,33 +65,27 @@ class Lock:
         return not self.locked()
 
     def _at_fork_reinit(self) -> None:
-        self._real._at_fork_reinit()  # type: ignore[attr-defined]
+        Lock.__init__(self, self._scheduler)
 
 
-class SimpleQueue:
-    """`queue.SimpleQueue`, whose wait is the scheduler's if one of its threads has made it."""
+class VirtualQueue:
+    """A `queue.SimpleQueue` whose wait is the scheduler's."""
 
-    __slots__ = ("_items", "_scheduler", "put_nowait")
+    __slots__ = ("_items", "_scheduler")
 
-    def __new__(cls) -> Any:
-        scheduler = _scheduler_of_this_thread()
-        if scheduler is None:
-            return RealSimpleQueue()
-        made = super().__new__(cls)
-        made._items, made._scheduler = deque(), scheduler
-        return made
+    def __init__(self, scheduler: Scheduler) -> None:
+        self._scheduler = scheduler
+        self._items: deque[Any] = deque()
 
-    def __class_getitem__(cls, item: Any) -> Any:
-        return GenericAlias(cls, item)
-
-    def put(self, item: Any, block: bool = True, timeout: float | None = None) -> None:  # noqa: ARG002, FBT001, FBT002
+    def put(self, item: Any, block: bool = True, timeout: float | None = None) -> None:  # noqa: ARG002 - as queue's
         self._items.append(item)
 
-    def get(self, block: bool = True, timeout: float | None = None) -> Any:  # noqa: FBT001, FBT002 - as queue's
-        items = self._items
-        if items or not block:
-            return self.get_nowait()
-        self._scheduler.wait(self._is_filled, *waits_of(timeout, S))
+    def put_nowait(self, item: Any) -> None:
+        self._items.append(item)
+
+    def get(self, block: bool = True, timeout: float | None = None) -> Any:
+        if block and not self._items:
+            self._scheduler.wait(self._is_filled, *waits_of(timeout, S))
         return self.get_nowait()
 
     def get_nowait(self) -> Any:
@@ -107,14 +103,23 @@ class SimpleQueue:
         return len(self._items)
 
 
-SimpleQueue.put_nowait = SimpleQueue.put  # type: ignore[method-assign]
+class SimpleQueue:
+    """Makes a `VirtualQueue` on a scheduler's threads, else a `queue.SimpleQueue`."""
 
-_active: Scheduler | None = None
-"""The scheduler of this interpreter: the modules that it patches are the interpreter's."""
+    def __new__(cls) -> Any:
+        scheduler = _scheduler_of_this_thread()
+        return RealSimpleQueue() if scheduler is None else VirtualQueue(scheduler)
+
+    def __class_getitem__(cls, item: Any) -> Any:
+        return GenericAlias(cls, item)
+
+
+_active: list[Scheduler] = []
+"""The scheduler of this interpreter, if there is one: the modules that it patches are the interpreter's."""
 
 
 def _scheduler_of_this_thread() -> Scheduler | None:
-    return _active if _active is not None and _active.is_mine else None
+    return _active[0] if _active and _active[0].is_mine else None
 
 
 @contextmanager
@@ -124,23 +129,23 @@ def patched(scheduler: Scheduler) -> Iterator[None]:
     Raises:
         RuntimeError: Another scheduler is active.
     """
-    global _active
-    if _active is not None:
+    if _active:
         raise RuntimeError("there is another virtual time in this process: leave it first")
     with ExitStack() as stack:
+        stack.enter_context(_one_core())
+        # First: it writes into the functions of `time` themselves, which must be the real ones then.
+        stack.enter_context(_dates_of(scheduler))
         by_identity: dict[int, Any] = {}
-        for owner, name, made in _replacements(scheduler):
+        for owner, name, made in (made for of in _KINDS for made in of(scheduler)):
             by_identity[id(getattr(owner, name))] = made
             stack.enter_context(mock.patch.object(owner, name, made))
         stack.enter_context(_imported(by_identity))
-        stack.enter_context(_one_core())
-        stack.enter_context(_dates_of(scheduler))
-        _active = scheduler
+        _active.append(scheduler)
         try:
             yield
         finally:
             scheduler.close()
-            _active = None
+            _active.clear()
 
 
 _UNCHANGED = ("_pytest", "pytest", "pluggy", "xdist", "execnet", "hypothesis", "unittest", __name__.rpartition(".")[0])
@@ -154,8 +159,8 @@ def _imported(by_identity: dict[int, Any]) -> Iterator[None]:
     for module_name, module in [*sys.modules.items()]:
         if module_name.startswith(_UNCHANGED):
             continue
-        names = getattr(module, "__dict__", None)
-        for name, value in [*names.items()] if isinstance(names, dict) else ():
+        names: dict[str, Any] = getattr(module, "__dict__", {})
+        for name, value in [*names.items()]:
             if (made := by_identity.get(id(value))) is not None:
                 changed.append((names, name, value))
                 names[name] = made
@@ -175,23 +180,75 @@ def either(is_mine: Callable[[], bool], real: Callable[..., Any], virtual: Calla
     return called
 
 
-def _replacements(scheduler: Scheduler) -> list[tuple[Any, str, Any]]:
+Replacement = tuple[Any, str, Any]
+"""A module or class, a name in it, and what has this name in virtual time."""
+
+
+def _of_waits(scheduler: Scheduler) -> list[Replacement]:
+    """Return locks and queues. Conditions, events, semaphores and the other queues are built on them."""
+
     def is_mine() -> bool:
         return scheduler.is_mine
 
-    def seconds() -> float:
-        return scheduler.monotonic_ns / S
+    lock = either(is_mine, threading.Lock, lambda: Lock(scheduler))
+    # Over `_allocate_lock`, which the one in C is not.
+    made_in_python: Any = vars(threading)["_PyRLock"]
+    return [
+        (threading, "Lock", lock),
+        (threading, "_allocate_lock", lock),
+        (threading, "RLock", either(is_mine, threading.RLock, made_in_python)),
+        (queue, "SimpleQueue", SimpleQueue),
+    ]
+
+
+def _of_clocks(scheduler: Scheduler) -> list[Replacement]:
+    def is_mine() -> bool:
+        return scheduler.is_mine
 
     def sleep(duration_s: float, /) -> None:
         if duration_s < 0:
             raise ValueError("sleep length must be non-negative")
         scheduler.wait(None, round(duration_s * S))
 
+    monotonic = either(is_mine, time.monotonic, lambda: scheduler.monotonic_ns / S)
+    return [
+        (clock, "SystemClock", VirtualClock),
+        (threading, "_time", monotonic),
+        (queue, "time", monotonic),
+        (time, "monotonic", monotonic),
+        (time, "monotonic_ns", either(is_mine, time.monotonic_ns, lambda: scheduler.monotonic_ns)),
+        (time, "time", either(is_mine, time.time, lambda: scheduler.now_ns / S)),
+        (time, "time_ns", either(is_mine, time.time_ns, lambda: scheduler.now_ns)),
+        (time, "sleep", either(is_mine, time.sleep, sleep)),
+    ]
+
+
+def _of_event_loops(scheduler: Scheduler) -> list[Replacement]:
+    real = selectors.DefaultSelector.select
+
+    def select(selector: Any, timeout: float | None = None) -> Any:
+        if not scheduler.is_mine:
+            return real(selector, timeout)
+        ready = real(selector, 0)
+        if ready:
+            return ready
+        if timeout is not None and timeout <= 0:
+            scheduler.yield_turn()
+        else:
+            scheduler.wait(lambda: bool(real(selector, 0)), *waits_of(timeout, S))
+        return real(selector, 0)
+
+    return [(selectors.DefaultSelector, "select", select)]
+
+
+def _of_threads(scheduler: Scheduler) -> list[Replacement]:
+    real_start, real_join, real_is_alive = Thread.start, Thread.join, Thread.is_alive
+    real_bootstrap: Callable[[Thread], None] = vars(Thread)["_bootstrap"]
+
     def start(thread: Thread) -> None:
-        if is_mine():
-            if not thread._started.is_set():  # type: ignore[attr-defined]
-                thread._started = threading.Event()  # type: ignore[attr-defined] # one of this time's
-                scheduler.adopt(thread)
+        if scheduler.is_mine and thread.ident is None:
+            vars(thread)["_started"] = threading.Event()  # one of this time's
+            scheduler.adopt(thread)
         real_start(thread)
 
     def bootstrap(thread: Thread) -> None:
@@ -202,58 +259,36 @@ def _replacements(scheduler: Scheduler) -> list[tuple[Any, str, Any]]:
 
     def join(thread: Thread, timeout: float | None = None) -> None:
         task = scheduler.task_of(thread)
-        if task is None or not is_mine():
+        if task is None or not scheduler.is_mine:
             real_join(thread, timeout)
-        elif scheduler.wait(lambda: task.is_done, None if timeout is None else round(timeout * S)):
+        elif scheduler.wait(lambda: task.is_done, *waits_of(timeout, S)):
             real_join(thread)
 
     def is_alive(thread: Thread) -> bool:
         task = scheduler.task_of(thread)
-        return real_is_alive(thread) if task is None else not task.is_done and thread._started.is_set()  # type: ignore[attr-defined]
+        return real_is_alive(thread) if task is None else not task.is_done and thread.ident is not None
 
-    def select(selector: Any, timeout: float | None = None) -> Any:
-        if not is_mine():
-            return real_select(selector, timeout)
-        ready = real_select(selector, 0)
-        if ready:
-            return ready
-        if timeout is not None and timeout <= 0:
-            scheduler.yield_turn()
-        else:
-            scheduler.wait(lambda: bool(real_select(selector, 0)), None if timeout is None else round(timeout * S))
-        return real_select(selector, 0)
-
-    def excepthook(raised: Any) -> None:
-        if raised.thread is None or scheduler.task_of(raised.thread) is None:
-            real_excepthook(raised)
-        elif not isinstance(raised.exc_value, Killed):
-            scheduler.failed(raised.thread, raised.exc_value)
-
-    real_start, real_join, real_is_alive = Thread.start, Thread.join, Thread.is_alive
-    real_bootstrap, real_excepthook = Thread._bootstrap, threading.excepthook  # type: ignore[attr-defined]
-    real_select = selectors.DefaultSelector.select
-    lock = either(is_mine, threading.Lock, lambda: Lock(scheduler))
-    monotonic = either(is_mine, time.monotonic, seconds)
     return [
-        (clock, "SystemClock", VirtualClock),
-        (threading, "Lock", lock),
-        (threading, "_allocate_lock", lock),
-        (threading, "RLock", either(is_mine, threading.RLock, threading._PyRLock)),  # type: ignore[attr-defined] # over `_allocate_lock`
-        (threading, "_time", monotonic),
-        (threading, "excepthook", excepthook),
         (Thread, "start", start),
         (Thread, "_bootstrap", bootstrap),
         (Thread, "join", join),
         (Thread, "is_alive", is_alive),
-        (queue, "SimpleQueue", SimpleQueue),
-        (queue, "time", monotonic),
-        (selectors.DefaultSelector, "select", select),
-        (time, "monotonic", monotonic),
-        (time, "monotonic_ns", either(is_mine, time.monotonic_ns, lambda: scheduler.monotonic_ns)),
-        (time, "time", either(is_mine, time.time, lambda: scheduler.now_ns / S)),
-        (time, "time_ns", either(is_mine, time.time_ns, lambda: scheduler.now_ns)),
-        (time, "sleep", either(is_mine, time.sleep, sleep)),
     ]
+
+
+def _of_failures(scheduler: Scheduler) -> list[Replacement]:
+    real = threading.excepthook
+
+    def excepthook(raised: Any) -> None:
+        if raised.thread is None or scheduler.task_of(raised.thread) is None:
+            real(raised)
+        elif not isinstance(raised.exc_value, Killed):
+            scheduler.failed(raised.thread, raised.exc_value)
+
+    return [(threading, "excepthook", excepthook)]
+
+
+_KINDS = (_of_waits, _of_clocks, _of_event_loops, _of_threads, _of_failures)
 
 
 @contextmanager

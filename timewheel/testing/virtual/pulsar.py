@@ -74,7 +74,7 @@ class VirtualProcess:
 class VirtualPulsar:
     """Virtual brokers, and the virtual time in which this thread and all threads that it starts live.
 
-    Inside ``with``, every `pulsar.Client` connects to it, whatever URL it is given, and `timewheel.AdminClient` asks it.
+    Inside ``with``, every `pulsar.Client` connects to it, whatever URL it has, and `timewheel.AdminClient` asks it.
     Locks, queues, sleeps, event loops and clocks of these threads are virtual (`timewheel.testing.virtual.patches`).
     Time passes where a thread waits, and only there.
 
@@ -110,8 +110,15 @@ class VirtualPulsar:
         with ExitStack() as stack:
             is_mine = self._is_mine
             stack.enter_context(patched(self.scheduler))
-            for name in ("ProducerConfiguration", "ConsumerConfiguration", "ReaderConfiguration", "ClientConfiguration"):
-                stack.enter_context(mock.patch.object(_pulsar, name, either(is_mine, getattr(_pulsar, name), Configuration)))
+            for name in (
+                "ProducerConfiguration",
+                "ConsumerConfiguration",
+                "ReaderConfiguration",
+                "ClientConfiguration",
+            ):
+                stack.enter_context(
+                    mock.patch.object(_pulsar, name, either(is_mine, getattr(_pulsar, name), Configuration))
+                )
             for name, made in (("MessageBuilder", MessageBuilder), ("Client", self._native)):
                 stack.enter_context(mock.patch.object(_pulsar, name, either(is_mine, getattr(_pulsar, name), made)))
             handle_request = httpx.HTTPTransport.handle_request
@@ -134,7 +141,9 @@ class VirtualPulsar:
         return self.scheduler.is_mine
 
     def _native(self, _: str, settings: Configuration) -> NativeClient:
-        client = NativeClient(self.cluster, settings, lambda error: self.scheduler.failed(threading.current_thread(), error))
+        client = NativeClient(
+            self.cluster, settings, lambda error: self.scheduler.failed(threading.current_thread(), error)
+        )
         self._clients.append(client)
         return client
 
@@ -180,7 +189,8 @@ class VirtualPulsar:
         """Let time pass, and return when all has happened that happens until then.
 
         Args:
-            span: How long; or ``parts``, as for `datetime.timedelta`: ``days=17``, ``minutes=5``.
+            span: How long.
+            **parts: The same as for `datetime.timedelta`: ``days=17``, ``minutes=5``.
 
         Raises:
             Exception: What has ended a thread, or was raised by a client's callback.

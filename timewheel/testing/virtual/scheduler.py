@@ -11,14 +11,14 @@ from __future__ import annotations
 import sys
 import threading
 import traceback
+
+# The real ones: `patches` replaces those of the modules.
+from _thread import allocate_lock, get_ident
 from collections.abc import Callable, Sequence
 from heapq import heappop, heappush
 from itertools import count
 from threading import Thread
 from typing import Any
-
-# The real ones: `patches` replaces those of the modules.
-from _thread import allocate_lock, get_ident
 
 MS = 1_000_000
 """Nanoseconds of a millisecond."""
@@ -55,8 +55,22 @@ class Task:
     """
 
     __slots__ = (
-        "deadline_ns", "ident", "interval_ns", "is_looking", "is_ours", "look_ns", "seen", "is_done", "is_killed", "is_last", "is_ready", "name", "process", "timed_out", "turn",
-    )  # fmt: skip
+        "deadline_ns",
+        "ident",
+        "interval_ns",
+        "is_done",
+        "is_killed",
+        "is_last",
+        "is_looking",
+        "is_ours",
+        "is_ready",
+        "look_ns",
+        "name",
+        "process",
+        "seen",
+        "timed_out",
+        "turn",
+    )
 
     def __init__(self, name: str, process: Process | None) -> None:
         self.name = name

@@ -6,7 +6,7 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator
 from heapq import heappop, heappush
 from itertools import count
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import pulsar
 
@@ -17,7 +17,7 @@ from timewheel.testing.virtual.scheduler import MS, Scheduler, Timer
 if TYPE_CHECKING:
     from timewheel.testing.virtual.brokers import Topic
 
-Kind = pulsar.ConsumerType
+Kind: Any = pulsar.ConsumerType  # pulsar ships no types
 READ_ENTRIES = 100
 """Entries of a read at most (``dispatcherMaxReadBatchSize``)."""
 ROUND_ROBIN_ENTRIES = 20
@@ -49,7 +49,7 @@ class BrokerConsumer:
         pending: Messages of each entry that it was sent and has not acknowledged.
     """
 
-    def __init__(self, end: Receiving, name: str, kind: Kind, properties: dict[str, str], number: int) -> None:
+    def __init__(self, end: Receiving, name: str, kind: Any, properties: dict[str, str], number: int) -> None:
         self.end = end
         self.name = name
         self.kind = kind
@@ -80,7 +80,7 @@ class Subscription:
         self.name = name
         self.cursor = cursor
         self.is_durable = is_durable
-        self.kind: Kind = Kind.Exclusive
+        self.kind: Any = Kind.Exclusive
         self.consumers: list[BrokerConsumer] = []
         self.redeliveries: dict[EntryPosition, int] = {}
         self.dispatcher: _Ordered | _Shared = _Ordered(self)
@@ -422,7 +422,9 @@ class _Shared:
 
     def _read_once(self) -> bool:
         """Send a read's entries; return whether there may be more."""
-        ready = [one for one in self._subscription.consumers if one.permits > 0 and one.unacked < MAX_UNACKED_PER_CONSUMER]
+        ready = [
+            one for one in self._subscription.consumers if one.permits > 0 and one.unacked < MAX_UNACKED_PER_CONSUMER
+        ]
         if not ready or sum(one.unacked for one in self._subscription.consumers) >= MAX_UNACKED_PER_SUBSCRIPTION:
             return False
         most = min(sum(one.permits for one in ready), READ_ENTRIES)
@@ -454,9 +456,7 @@ class _Shared:
             entry
             for entry in entries
             if not self._cursor.is_acked(entry.position)
-            and not (
-                is_delaying and entry.deliver_at_ms and self.tracker.add(entry.position, entry.deliver_at_ms)
-            )
+            and not (is_delaying and entry.deliver_at_ms and self.tracker.add(entry.position, entry.deliver_at_ms))
         ]
 
     def _send(self, entries: list[Entry]) -> int:
