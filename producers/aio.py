@@ -165,7 +165,7 @@ class AsyncDelayedProducer(BaseProducer):
     def _keep_house(self) -> None:
         assert self._loop is not None, "called once a loop is known"
         self._conclude(self._overdue())
-        self._housekeeping = self._loop.call_later(ROUND_MS / 1000, self._keep_house)
+        self._housekeeping = self._loop.call_later(self._clock.idle_ms(None, ROUND_MS) / 1000, self._keep_house)
 
     async def _start(self, send: Send) -> None:
         """Hand the next message of a send over to the client, soon."""

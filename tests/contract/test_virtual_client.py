@@ -10,13 +10,11 @@ import pytest
 from tests.contract.client_contract import ClientContract
 from timewheel.broker.admin.policies import DEDUPLICATION
 from timewheel.core.names import partition_topic
-from timewheel.testing.virtual import VirtualPulsar
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from timewheel.broker.admin.client import AdminClient
     from timewheel.client.surface import ClientLike
+    from timewheel.testing.virtual import VirtualPulsar
 
 
 class VirtualTopics:
@@ -44,16 +42,15 @@ class VirtualTopics:
 
 
 class TestVirtualClient(ClientContract):
-    @pytest.fixture
-    def virtual(self) -> Iterator[VirtualPulsar]:
-        with VirtualPulsar() as virtual:
-            yield virtual
+    @pytest.fixture(params=[0, 500_000], ids=["at once", "half a millisecond away"], autouse=True)
+    def latency(self, request: pytest.FixtureRequest, virtual_pulsar: VirtualPulsar) -> None:
+        virtual_pulsar.cluster.latency_ns = request.param
 
     @pytest.fixture
-    def client(self, virtual: VirtualPulsar) -> ClientLike:
-        client: ClientLike = virtual.client()
+    def client(self, virtual_pulsar: VirtualPulsar) -> ClientLike:
+        client: ClientLike = virtual_pulsar.client()
         return client
 
     @pytest.fixture
-    def topics(self, virtual: VirtualPulsar) -> VirtualTopics:
-        return VirtualTopics(virtual.admin())
+    def topics(self, virtual_pulsar: VirtualPulsar) -> VirtualTopics:
+        return VirtualTopics(virtual_pulsar.admin())

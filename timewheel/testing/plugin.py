@@ -5,6 +5,7 @@
 - `pulsar_client`: a `pulsar.Client` connected to it.
 - `make_local_pulsar`: a factory of brokers for a single test, to configure, kill, freeze and restart; always local.
 - `make_local_cluster`: a factory of clusters for a single test, to kill, freeze and restart nodes by name.
+- `virtual_pulsar`: a Pulsar inside the test, on a clock that jumps (`timewheel.testing.virtual`).
 
 `--pulsar-version` chooses the version of all brokers except a given broker. If no broker can be had, tests are skipped
 with the reason. They fail instead if the environment has `CI=true`, because a CI run without tests must not be green.
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from timewheel.testing.local_cluster import LocalCluster
     from timewheel.testing.local_pulsar import LocalPulsar
     from timewheel.testing.service import Broker
+    from timewheel.testing.virtual import VirtualPulsar
 
 _version_before = pytest.StashKey[str | None]()
 
@@ -123,6 +125,15 @@ def make_local_cluster(request: pytest.FixtureRequest) -> Iterator[MakeLocalClus
                 return stack.enter_context(LocalCluster(progress=_reporter(request.config), **options))
 
         yield make
+
+
+@pytest.fixture
+def virtual_pulsar() -> Iterator[VirtualPulsar]:
+    """A Pulsar inside the test, on a clock that jumps. The test's threads live in its time."""
+    from timewheel.testing.virtual import VirtualPulsar
+
+    with VirtualPulsar() as virtual:
+        yield virtual
 
 
 @contextmanager

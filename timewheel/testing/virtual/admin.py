@@ -37,7 +37,7 @@ _FIXED: dict[str, Any] = {
     "/brokers/configuration": [],
     "/brokers/health": httpx.Response(200, text="ok"),
     "/clusters": [CLUSTER],
-    "/bookies/all": {"bookies": [{"bookieId": "virtual:3181"}]},
+    "/bookies/all": {"bookies": [{"bookieId": f"virtual-{number}:3181"} for number in range(3)]},
 }
 """Answers that are always the same."""
 

@@ -11,6 +11,12 @@ from timewheel.core.clock import SystemClock
 T = TypeVar("T")
 
 
+class IdleSeconds(float):
+    """Seconds of such a wait as `Idle`, as the waits of the standard library pass them on."""
+
+    left_ms: int | None
+
+
 class Idle(int):
     """Milliseconds of a wait that looks around after them.
 
@@ -25,11 +31,10 @@ class Idle(int):
         made.left_ms = left_ms
         return made
 
-
-class IdleSeconds(float):
-    """The same, in seconds, as the waits of the standard library pass it on."""
-
-    left_ms: int | None
+    def __truediv__(self, unit: float) -> IdleSeconds:
+        seconds = IdleSeconds(int(self) / unit)
+        seconds.left_ms = self.left_ms
+        return seconds
 
 
 class VirtualClock(SystemClock):
@@ -50,11 +55,7 @@ class VirtualClock(SystemClock):
 
 
 def _seconds(timeout_ms: int) -> float:
-    if not isinstance(timeout_ms, Idle):
-        return max(timeout_ms, 0) / 1000
-    seconds = IdleSeconds(timeout_ms / 1000)
-    seconds.left_ms = timeout_ms.left_ms
-    return seconds
+    return max(timeout_ms, 0) / 1000
 
 
 def waits_of(timeout: Any, unit_ns: int) -> tuple[int | None, int | None]:

@@ -42,7 +42,7 @@ class Entry:
 
     @property
     def deliver_at_ms(self) -> int:
-        """Delivery time that the broker is asked for; 0: at once. Batches have none (broker-facts: delayed-never-batched)."""
+        """Delivery time that the broker is asked for; 0: at once, as a batch (broker-facts: delayed-never-batched)."""
         return 0 if self.is_batch else self.messages[0].deliver_at_ms
 
     @property

@@ -8,14 +8,14 @@ well, on all threads.
 
 from __future__ import annotations
 
+import asyncio
 import os
 import queue
-import selectors
 import sys
 import threading
 import time
 from _queue import SimpleQueue as RealSimpleQueue
-from _thread import allocate_lock
+from _thread import LockType, allocate_lock
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -26,6 +26,7 @@ from unittest import mock
 
 from timewheel.core import clock
 from timewheel.testing.virtual.clock import VirtualClock, waits_of
+from timewheel.testing.virtual.loops import VirtualLoop
 from timewheel.testing.virtual.scheduler import Killed, Scheduler
 
 S = 1_000_000_000
@@ -37,9 +38,9 @@ class Lock:
 
     __slots__ = ("__weakref__", "_real", "_scheduler", "locked", "release")
 
-    def __init__(self, scheduler: Scheduler) -> None:
+    def __init__(self, scheduler: Scheduler, real: LockType | None = None) -> None:
         self._scheduler = scheduler
-        self._real = allocate_lock()
+        self._real = allocate_lock() if real is None else real
         self.locked = self._real.locked
         self.release = self._real.release
 
@@ -139,7 +140,7 @@ def patched(scheduler: Scheduler) -> Iterator[None]:
         for owner, name, made in (made for of in _KINDS for made in of(scheduler)):
             by_identity[id(getattr(owner, name))] = made
             stack.enter_context(mock.patch.object(owner, name, made))
-        stack.enter_context(_imported(by_identity))
+        stack.enter_context(_imported(by_identity, scheduler))
         _active.append(scheduler)
         try:
             yield
@@ -148,20 +149,22 @@ def patched(scheduler: Scheduler) -> Iterator[None]:
             _active.clear()
 
 
-_UNCHANGED = ("_pytest", "pytest", "pluggy", "xdist", "execnet", "hypothesis", "unittest", __name__.rpartition(".")[0])
+_PACKAGE = __name__.rpartition(".")[0]
+_UNCHANGED = ("_pytest", "pytest", "pluggy", "xdist", "execnet", "hypothesis", "unittest", "threading", _PACKAGE)
 """Modules that measure and wait for tests, not in them; and this package."""
 
 
 @contextmanager
-def _imported(by_identity: dict[int, Any]) -> Iterator[None]:
-    """Replace objects in the modules that have imported them by name."""
+def _imported(by_identity: dict[int, Any], scheduler: Scheduler) -> Iterator[None]:
+    """Replace objects in the modules that have imported them by name, and the locks that modules have."""
     changed: list[tuple[dict[str, Any], str, Any]] = []
     for module_name, module in [*sys.modules.items()]:
         if module_name.startswith(_UNCHANGED):
             continue
         names: dict[str, Any] = getattr(module, "__dict__", {})
         for name, value in [*names.items()]:
-            if (made := by_identity.get(id(value))) is not None:
+            made = Lock(scheduler, value) if type(value) is LockType else by_identity.get(id(value))
+            if made is not None:
                 changed.append((names, name, value))
                 names[name] = made
     try:
@@ -224,21 +227,13 @@ def _of_clocks(scheduler: Scheduler) -> list[Replacement]:
 
 
 def _of_event_loops(scheduler: Scheduler) -> list[Replacement]:
-    real = selectors.DefaultSelector.select
+    policy = asyncio.DefaultEventLoopPolicy
+    real = policy.new_event_loop
 
-    def select(selector: Any, timeout: float | None = None) -> Any:
-        if not scheduler.is_mine:
-            return real(selector, timeout)
-        ready = real(selector, 0)
-        if ready:
-            return ready
-        if timeout is not None and timeout <= 0:
-            scheduler.yield_turn()
-        else:
-            scheduler.wait(lambda: bool(real(selector, 0)), *waits_of(timeout, S))
-        return real(selector, 0)
+    def new_event_loop(policy: Any) -> asyncio.AbstractEventLoop:
+        return VirtualLoop(scheduler) if scheduler.is_mine else real(policy)
 
-    return [(selectors.DefaultSelector, "select", select)]
+    return [(policy, "new_event_loop", new_event_loop)]
 
 
 def _of_threads(scheduler: Scheduler) -> list[Replacement]:
@@ -313,5 +308,6 @@ def _dates_of(scheduler: Scheduler) -> Iterator[None]:
         yield
         return
     with time_machine.travel(scheduler.now_ns / S, tick=False) as traveller:
-        scheduler.on_time = lambda: traveller.move_to(scheduler.now_ns / S, tick=False)
+        # A float of seconds is exact to a quarter of a microsecond, and is rounded down.
+        scheduler.on_time = lambda: traveller.move_to((scheduler.now_ns + 500) / S, tick=False)
         yield

@@ -133,6 +133,7 @@ class VirtualPulsar:
     ) -> None:
         for client in self._clients:
             client.link.cut()
+            client.is_closed = True
         self._stack.close()
         if error is None:
             self.scheduler.raise_failure()

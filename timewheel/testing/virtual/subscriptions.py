@@ -365,6 +365,7 @@ class Tracker:
         self._timer = None
         self._last_tick_ms = self._now_ms
         self._on_due()
+        self._schedule()  # the wall clock was set back meanwhile
 
 
 class _Shared:

@@ -1,0 +1,189 @@
+"""A virtual Pulsar: services run on it as they are, weeks pass in a moment, and faults come at will."""
+
+from __future__ import annotations
+
+import asyncio
+import datetime as dt
+import runpy
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pulsar
+import pytest
+
+from timewheel.consumers import AsyncDelayedConsumer, DelayedConsumer, DelayedMessage
+from timewheel.core import Plan, parse_plan
+from timewheel.core.broker_profile import BrokerProfile
+from timewheel.core.names import partition_topic
+from timewheel.inspect.doctor import inspect_plan, verdict_on
+from timewheel.inspect.gaps import inspect_gaps
+from timewheel.producers import AsyncDelayedProducer, DelayedProducer
+from timewheel.provision import ensure
+from timewheel.testing.virtual import VirtualPulsar
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+PLAN = parse_plan("""
+format = 1
+due_topic = "persistent://public/default/reminders"
+subscriptions = ["billing"]
+max_delay = "31d"
+[tiered]
+window = "1h"
+tiers = ["1h", "1d", "7d"]
+""")
+
+
+@pytest.fixture
+def virtual_pulsar() -> Iterator[VirtualPulsar]:
+    """The plugin's fixture begins at the present time, and slots follow the wall clock."""
+    with VirtualPulsar(begins=dt.datetime(2027, 1, 1, tzinfo=dt.UTC)) as virtual:
+        yield virtual
+
+
+def provisioned(virtual: VirtualPulsar, plan: Plan = PLAN) -> Plan:
+    with virtual.admin() as admin:
+        ensure(admin, plan, now_ms=int(time.time() * 1000))
+    return plan
+
+
+def consuming(client: Any, handler: Callable[[DelayedMessage], None], plan: Plan = PLAN) -> DelayedConsumer:
+    """A service: its consumer runs on a thread of its own, as the service's code would start it."""
+    consumer = DelayedConsumer(client, plan, "billing")
+    consumer.start()
+    threading.Thread(target=consumer.run, args=(handler,), daemon=True).start()
+    return consumer
+
+
+@pytest.mark.parametrize("name", ["native", "tiered", "wheel", "calendar_days"])
+def test_a_shipped_example_runs_on_it_as_it_is(
+    name: str, virtual_pulsar: VirtualPulsar, capsys: pytest.CaptureFixture[str]
+) -> None:
+    began = virtual_pulsar.now
+    runpy.run_path(str(EXAMPLES / f"{name}.py"), run_name="__main__")
+    lines = [line for line in capsys.readouterr().out.splitlines() if "late by" in line]
+    assert len(lines) >= 4
+    assert all(line.endswith("late by 0:00:00") for line in lines)
+    assert dt.timedelta(seconds=4) < virtual_pulsar.now - began < dt.timedelta(minutes=1)
+
+
+def test_a_renewal_is_handled_after_17_days_and_not_before(virtual_pulsar: VirtualPulsar) -> None:
+    provisioned(virtual_pulsar)
+    handled: list[tuple[bytes, dt.datetime]] = []
+    client = virtual_pulsar.client()
+    consuming(client, lambda message: handled.append((message.data(), dt.datetime.now(dt.UTC))))
+    with DelayedProducer(client, PLAN) as producer:
+        due = producer.send(b"sub-42", deliver_after=dt.timedelta(days=17)).due_at
+
+    assert [waiting.due for waiting in virtual_pulsar.pending()] == [due]
+    virtual_pulsar.advance(dt.timedelta(days=17) - dt.timedelta(seconds=1))
+    assert handled == []
+    virtual_pulsar.advance(seconds=1)
+    assert handled == [(b"sub-42", due)]
+    virtual_pulsar.advance(minutes=1)
+    assert virtual_pulsar.pending() == []
+
+
+def test_a_service_on_asyncio_waits_for_days_too(virtual_pulsar: VirtualPulsar) -> None:
+    provisioned(virtual_pulsar)
+
+    async def service() -> list[bytes]:
+        client = pulsar.Client("pulsar://localhost:6650")
+        async with AsyncDelayedProducer(client, PLAN) as producer, AsyncDelayedConsumer(client, PLAN, "billing") as own:
+            await producer.send(b"sub-42", deliver_after=dt.timedelta(days=17))
+            message = await own.receive(timeout=dt.timedelta(days=18))
+            await own.acknowledge(message)
+            return [message.data()]
+
+    began = virtual_pulsar.now
+    assert asyncio.run(service()) == [b"sub-42"]
+    assert dt.timedelta(days=17) <= virtual_pulsar.now - began < dt.timedelta(days=17, minutes=1)
+
+
+def test_what_a_thread_of_the_service_raises_is_raised_in_the_test(virtual_pulsar: VirtualPulsar) -> None:
+    def service() -> None:
+        time.sleep(3_600)
+        raise ValueError("the service is broken")
+
+    threading.Thread(target=service).start()
+    virtual_pulsar.advance(minutes=59)
+    with pytest.raises(ValueError, match="the service is broken"):
+        virtual_pulsar.advance(minutes=2)
+
+
+def test_a_service_that_is_killed_leaves_its_timers_to_another(virtual_pulsar: VirtualPulsar) -> None:
+    provisioned(virtual_pulsar)
+    handled: list[str] = []
+
+    def service(name: str) -> None:
+        client = virtual_pulsar.client()
+        with DelayedConsumer(client, PLAN, "billing") as consumer:
+            consumer.run(lambda _: handled.append(name))
+
+    processes = [virtual_pulsar.start(service, name, name=name) for name in ("one", "two")]
+    client = virtual_pulsar.client()
+    with DelayedProducer(client, PLAN) as producer:
+        for day in range(1, 11):
+            producer.send(b"renew", deliver_after=dt.timedelta(days=day))
+    virtual_pulsar.advance(days=5, hours=1)
+    before = len(handled)
+    processes[0].kill()
+    virtual_pulsar.advance(days=6)
+    assert before == 5
+    assert handled[before:] == ["two"] * 5
+
+
+def test_topics_that_are_unloaded_lose_and_repeat_nothing(virtual_pulsar: VirtualPulsar) -> None:
+    provisioned(virtual_pulsar)
+    handled: list[bytes] = []
+    client = virtual_pulsar.client()
+    consuming(client, lambda message: handled.append(message.data()))
+    sent = [b"%d" % number for number in range(50)]
+    with DelayedProducer(client, PLAN) as producer:
+        for number, payload in enumerate(sent):
+            producer.send(payload, deliver_after=dt.timedelta(hours=6 * number + 1))
+    for _ in range(25):
+        virtual_pulsar.advance(hours=13)
+        for topic in list(virtual_pulsar.cluster.partitioned):
+            virtual_pulsar.unload(topic)
+    assert sorted(handled) == sorted(sent)
+
+
+def test_a_wall_clock_that_jumps_back_makes_no_timer_early(virtual_pulsar: VirtualPulsar) -> None:
+    provisioned(virtual_pulsar)
+    handled: list[dt.datetime] = []
+    client = virtual_pulsar.client()
+    consuming(client, lambda _: handled.append(dt.datetime.now(dt.UTC)))
+    with DelayedProducer(client, PLAN) as producer:
+        due = producer.send(b"renew", deliver_after=dt.timedelta(hours=3)).due_at
+    virtual_pulsar.advance(hours=2)
+    virtual_pulsar.skew(dt.timedelta(hours=-1))
+    virtual_pulsar.advance(hours=1, minutes=59)
+    assert handled == []
+    virtual_pulsar.advance(minutes=2)
+    assert handled == [due]
+
+
+def test_gaps_and_doctor_see_what_is_there(virtual_pulsar: VirtualPulsar) -> None:
+    """Every second of ten timers is due much later: each that is handled before one that waits is a gap."""
+    plan = provisioned(virtual_pulsar, parse_plan("""
+format = 1
+due_topic = "persistent://public/default/native"
+subscriptions = ["billing"]
+max_delay = "31d"
+[native]
+"""))  # fmt: skip
+    client = virtual_pulsar.client()
+    consuming(client, lambda _: None, plan)
+    with DelayedProducer(client, plan) as producer:
+        for number in range(10):
+            producer.send(b"x", deliver_after=dt.timedelta(days=20 if number % 2 else 1))
+    virtual_pulsar.advance(days=2)
+    with virtual_pulsar.admin() as admin:
+        snapshot = inspect_gaps(admin, [partition_topic(plan.due_topic, 0)], BrokerProfile.named("4.0"))
+        verdict = verdict_on(inspect_plan(admin, plan, target="plan.toml"))
+    (gaps,) = snapshot.subscriptions
+    assert gaps.parts[0].gap_count == 4, "the first is below the mark-delete position"
+    assert not [finding for finding in verdict.findings if finding.severity.name == "ERROR"]
