@@ -21,7 +21,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         self._looks: set[asyncio.TimerHandle] = set()
         super().__init__(_VirtualSelector(self, scheduler))
 
-    def call_later(
+    def call_later(  # type: ignore[override] # mypy has no name for the types of *args
         self, delay: float, callback: Callable[..., object], *args: Any, context: Context | None = None
     ) -> asyncio.TimerHandle:
         handle = super().call_later(delay, callback, *args, context=context)
