@@ -751,7 +751,8 @@ class _Part:
         topic.subscribe(subscription, at_broker)
         self.subscription, self.at_broker = subscription, at_broker
         self._pause_ms, self._to_renew = FIRST_PAUSE_MS, 0
-        subscription.flow(at_broker, max(self.queue_size, 1))
+        if self.queue_size:
+            subscription.flow(at_broker, self.queue_size)
 
     def deliver(self, entries: list[tuple[Entry, int]]) -> None:
         self.client.link.to_client(partial(self._arrived, self.at_broker, entries))
@@ -793,7 +794,7 @@ class _Part:
         self.consumer.came(came)
 
     def renew(self, messages: int = 1) -> None:
-        """Ask for more, when half of the queue was taken."""
+        """Ask for more, when half of the queue was taken; without a queue, for each message that is waited for."""
         self._to_renew += messages
         if self._to_renew >= max(self.queue_size // 2, 1):
             permits, self._to_renew = self._to_renew, 0
@@ -874,6 +875,7 @@ class _Inbox:
     def __init__(self, client: NativeClient) -> None:
         self._client = client
         self._messages: deque[Received] = deque()
+        self.parts_without_queue: list[_Part] = []
         self._callbacks: deque[Callable[[Any, Any], None]] = deque()
         self.listener: Callable[[Any, Any], None] | None = None
         self.is_closed = False
@@ -887,6 +889,8 @@ class _Inbox:
         if self.is_closed:
             raise error_of("AlreadyClosed")
         if not self._messages:
+            for part in self.parts_without_queue:
+                part.renew()
             self._client.scheduler.wait(self._is_ready, *waits_of(timeout_ms, MS))
         if self._messages:
             return self._take()
@@ -902,7 +906,8 @@ class _Inbox:
 
     def _take(self) -> Received:
         message = self._messages.popleft()
-        message.part.renew()
+        if message.part.queue_size:
+            message.part.renew()
         return message
 
     def _why_empty(self) -> str:
@@ -944,7 +949,7 @@ class Consumer:
             self._inbox.receive_async(self._listen)
         queue_size = settings.receiver_queue_size()
         self.parts = [_Part(client, name, self, queue_size) for name in names]
-        self._parts = {part.topic: part for part in self.parts}
+        self._inbox.parts_without_queue = [] if queue_size else self.parts
 
     def _heard(self, listener: Callable[[Any, Any], None], result: Any, message: Any) -> None:
         if not result.value:
