@@ -269,7 +269,8 @@ def test_asyncio_sends_go_in_runs_too() -> None:
             None, eventually, lambda: client.producers and len(client.producers[0].sent) == LAST + 1
         )
         (sent,) = client.producers
-        assert sum(isinstance(callback, Send) for callback in sent.sent) == ALONE + 1
+        # How many wait when the producer is open is chance: all are one run then, or the first of them go alone.
+        assert 2 <= sum(isinstance(callback, Send) for callback in sent.sent) <= ALONE + 1 < LAST
         answer(sent, range(LAST + 1))
         timers = await asyncio.gather(*sends)
         await producer.close()

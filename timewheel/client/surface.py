@@ -90,7 +90,7 @@ class ClientLike(Protocol):
 _NAME_BYTES: Final = 16
 
 
-def own_numbers(random_bytes: Callable[[int], bytes] = urandom) -> dict[str, Any]:
+def own_numbers(random_bytes: Callable[[int], bytes] | None = None) -> dict[str, Any]:
     """Return options of ``create_producer`` for a single producer; every producer needs options of its own.
 
     The name cannot be guessed. Brokers count the names that they assign. If another client sends a high sequence id
@@ -102,6 +102,6 @@ def own_numbers(random_bytes: Callable[[int], bytes] = urandom) -> dict[str, Any
     are lost (broker-facts: numbers-used-twice). The client would read 0 as "none".
 
     Args:
-        random_bytes: Returns this many bytes from a cryptographic generator.
+        random_bytes: Returns this many bytes from a cryptographic generator; None: ``os.urandom``.
     """
-    return {"producer_name": f"tw-{random_bytes(_NAME_BYTES).hex()}", "initial_sequence_id": 1}
+    return {"producer_name": f"tw-{(random_bytes or urandom)(_NAME_BYTES).hex()}", "initial_sequence_id": 1}

@@ -124,8 +124,12 @@ def _scheduler_of_this_thread() -> Scheduler | None:
 
 
 @contextmanager
-def patched(scheduler: Scheduler) -> Iterator[None]:
+def patched(scheduler: Scheduler, random_bytes: Callable[[int], bytes] | None = None) -> Iterator[None]:
     """Replace the waits and clocks of the standard library on the scheduler's threads.
+
+    Args:
+        scheduler: The scheduler; this thread is its first.
+        random_bytes: What ``os.urandom`` is on its threads, so that a history can be repeated; None: itself.
 
     Raises:
         RuntimeError: Another scheduler is active.
@@ -137,7 +141,10 @@ def patched(scheduler: Scheduler) -> Iterator[None]:
         # First: it writes into the functions of `time` themselves, which must be the real ones then.
         stack.enter_context(_dates_of(scheduler))
         by_identity: dict[int, Any] = {}
-        for owner, name, made in (made for of in _KINDS for made in of(scheduler)):
+        drawn: list[Replacement] = []
+        if random_bytes is not None:
+            drawn.append((os, "urandom", either(lambda: scheduler.is_mine, os.urandom, random_bytes)))
+        for owner, name, made in drawn + [made for of in _KINDS for made in of(scheduler)]:
             by_identity[id(getattr(owner, name))] = made
             stack.enter_context(mock.patch.object(owner, name, made))
         stack.enter_context(_imported(by_identity, scheduler))

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import datetime as dt
 import itertools
+import random
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -33,7 +34,7 @@ from timewheel.testing.virtual.brokers import Cluster
 from timewheel.testing.virtual.client import Configuration, MessageBuilder, NativeClient
 from timewheel.testing.virtual.ledgers import Sent
 from timewheel.testing.virtual.patches import either, patched
-from timewheel.testing.virtual.scheduler import MS, Choose, Process, Scheduler, longest_waiting
+from timewheel.testing.virtual.scheduler import MS, Process, Scheduler, longest_waiting
 
 SERVICE_URL = "pulsar://virtual:6650"
 ADMIN_URL = "http://virtual:8080"
@@ -83,7 +84,9 @@ class VirtualPulsar:
             `timewheel.core.broker_profile.PROFILE_NAMES`, or a profile.
         brokers: Number of brokers.
         begins: Time at which it begins; now if it is not given.
-        choose: Which of several threads that are ready runs next; the one that has waited longest, if it is not given.
+        seed: Decides which of several threads that are ready runs next, and what ``os.urandom`` returns: the same seed
+            makes the same history, in processes with the same ``PYTHONHASHSEED``. None: the thread that has waited
+            longest, and true randomness.
 
     Raises:
         RuntimeError: Another virtual Pulsar is active in this process.
@@ -95,10 +98,12 @@ class VirtualPulsar:
         version: str | BrokerProfile = DEFAULT_PROFILE,
         brokers: int = 1,
         begins: dt.datetime | None = None,
-        choose: Choose = longest_waiting,
+        seed: int | None = None,
     ) -> None:
         begins_ns = (time.time_ns() // MS if begins is None else round(begins.timestamp() * 1e3)) * MS
-        self.scheduler = Scheduler(begins_ns, choose)
+        drawn = None if seed is None else random.Random(seed)
+        self._random_bytes = None if drawn is None else drawn.randbytes
+        self.scheduler = Scheduler(begins_ns, longest_waiting if drawn is None else drawn.choice)
         profile = BrokerProfile.named(version) if isinstance(version, str) else version
         self.cluster = Cluster(self.scheduler, profile, brokers=brokers)
         self.admin_transport = VirtualAdmin(self.cluster)
@@ -109,7 +114,7 @@ class VirtualPulsar:
     def __enter__(self) -> Self:
         with ExitStack() as stack:
             is_mine = self._is_mine
-            stack.enter_context(patched(self.scheduler))
+            stack.enter_context(patched(self.scheduler, self._random_bytes))
             for name in (
                 "ProducerConfiguration",
                 "ConsumerConfiguration",

@@ -152,6 +152,7 @@ class Scheduler:
         self._timers: list[tuple[int, int, Timer]] = []
         self._numbers = count()
         self._happened = 0
+        self._for_first: list[Callable[[], None]] = []
         self._is_over = False
         self._error: BaseException | None = None
         self.first = self.current = Task(threading.current_thread().name, None)
@@ -181,6 +182,10 @@ class Scheduler:
         """Record that something has changed that threads look for: a topic, a connection, the wall clock."""
         self._happened += 1
         self.current.is_looking = False
+
+    def later(self, action: Callable[[], None]) -> None:
+        """Have the first thread do something at its next `advance`, before it lets more time pass."""
+        self._for_first.append(action)
 
     # Waits
 
@@ -239,7 +244,16 @@ class Scheduler:
 
     def advance(self, duration_ns: int) -> None:
         """Let time pass: return when everything up to then has happened."""
-        self.wait(None, duration_ns, is_last=True)
+        until_ns = self.monotonic_ns + duration_ns
+        while True:
+            self.wait(self._has_work, until_ns - self.monotonic_ns, is_last=True)
+            if not self._for_first:
+                return
+            while self._for_first:
+                self._for_first.pop(0)()
+
+    def _has_work(self) -> bool:
+        return bool(self._for_first)
 
     def _next(self) -> Task:
         while True:
