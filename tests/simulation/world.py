@@ -1,7 +1,7 @@
 """Plays services, relays and faults on a virtual Pulsar by a seed, and judges what became of every timer.
 
-    PYTHONPATH=. python -m tests.simulation.world 17            # the story of seed 17
-    PYTHONPATH=. python -m tests.simulation.world --seeds 300   # so many; the first that breaks a promise is told
+PYTHONPATH=. python -m tests.simulation.world 17            # the story of seed 17
+PYTHONPATH=. python -m tests.simulation.world --seeds 300   # so many; the first that breaks a promise is told
 """
 
 from __future__ import annotations
@@ -15,8 +15,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
-
+from itertools import pairwise
 from timewheel.consumers import DelayedConsumer, DelayedMessage
 from timewheel.core import Plan, parse_plan
 from timewheel.core.names import RELAY_SUBSCRIPTION
@@ -190,11 +189,13 @@ class Play:
         client = self._virtual.client()
 
         def handle(message: DelayedMessage) -> None:
-            timer_id = message.timer_id
+            timer_id, due = message.timer_id, message.due_at
+            assert timer_id is not None
+            assert due is not None
             self.handled.setdefault(timer_id, []).append((self.now_s, name))
             self.tell(f"{name} handles {timer_id}, late by {message.lateness}")
-            if message.due_at > dt.datetime.now(dt.UTC):
-                self.verdict.broken.append(f"{timer_id} was early: due at {message.due_at}")
+            if due > dt.datetime.now(dt.UTC):
+                self.verdict.broken.append(f"{timer_id} was early: due at {due}")
 
         with DelayedConsumer(client, self.plan, "service", rng=self._rng(name)) as consumer:
             consumer.run(handle, workers=2)
@@ -276,9 +277,9 @@ class Play:
         broken += [f"{timer_id} is lost, or stuck" for timer_id in self.due if timer_id not in self.handled]
         broken += [f"{timer_id} was never sent" for timer_id in self.handled if timer_id not in self.due]
         for timer_id, times in self.handled.items():
-            for (first_s, first), (then_s, then) in zip(times, times[1:], strict=False):
+            for (first_s, first), (then_s, then) in pairwise(times):
                 if not any(begin_s <= then_s and first_s - 1 <= end_s for begin_s, end_s in self.disturbed_s):
-                    broken.append(f"{timer_id} was handled twice, by {first} at {first_s:.3f} s and {then} at {then_s:.3f} s")
+                    broken.append(f"{timer_id} was handled twice: {first}, {first_s:.3f} s; {then}, {then_s:.3f} s")
         for name, topic in self._virtual.cluster.topics.items():
             relays = topic.subscriptions.get(RELAY_SUBSCRIPTION)
             if relays is not None and (relays.cursor.backlog or relays.cursor.ranges()):

@@ -486,7 +486,7 @@ class _Lane:
             else:
                 self.client.link.to_client(self._reconnect_soon)
             return
-        for handover in self.pending:
+        for handover in [*self.pending]:
             self._publish(handover)
 
     def _publish(self, handover: _Handover) -> None:

@@ -290,11 +290,18 @@ class Scheduler:
             self.monotonic_ns = next_ns
             self.on_time()
         while self._timers and self._timers[0][0] <= self.monotonic_ns:
-            timer = heappop(self._timers)[2]
-            if (action := timer.action) is not None:
-                timer.action = None
-                action()
+            if self._fire(heappop(self._timers)[2]):
                 break  # it may have ended a wait
+        return True
+
+    def _fire(self, timer: Timer) -> bool:
+        action, timer.action = timer.action, None
+        if action is None:
+            return False
+        try:
+            action()
+        except Exception as error:  # noqa: BLE001 - of no thread: raised in the first
+            self.failures.append(("the clock", error))
         return True
 
     def _is_due(self, task: Task) -> bool:
