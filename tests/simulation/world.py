@@ -16,6 +16,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
+
 from timewheel.consumers import DelayedConsumer, DelayedMessage
 from timewheel.core import Plan, parse_plan
 from timewheel.core.names import RELAY_SUBSCRIPTION
