@@ -136,12 +136,9 @@ class Republisher:
     def _run(self) -> None:
         next_round_ms = self._clock.monotonic_ms() + ROUND_MS
         while True:
+            wait_ms = self._clock.idle_ms(None, next_round_ms - self._clock.monotonic_ms())
             with suppress(queue.Empty):
-                if (
-                    item := self._clock.get(
-                        self._waiting, self._clock.idle_ms(None, next_round_ms - self._clock.monotonic_ms())
-                    )
-                ) is None:
+                if (item := self._clock.get(self._waiting, wait_ms)) is None:
                     break
                 self._take(item)
             if self._clock.monotonic_ms() >= next_round_ms:

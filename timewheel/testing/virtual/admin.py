@@ -15,7 +15,8 @@ import httpx
 from timewheel.broker.admin import policies as policy_table
 from timewheel.broker.admin.policies import Policy
 from timewheel.client.positions import EntryPosition
-from timewheel.testing.virtual.brokers import Cluster, Namespace, Refused, Topic, base_of, namespace_of
+from timewheel.core.names import namespace_of, partition_of
+from timewheel.testing.virtual.brokers import Cluster, Namespace, Refused, Topic
 from timewheel.testing.virtual.ledgers import Cursor
 from timewheel.testing.virtual.subscriptions import Subscription
 
@@ -234,14 +235,10 @@ def _partitioned(cluster: Cluster, name: str, **_: Any) -> list[str]:
     return sorted(topic for topic in cluster.partitioned if namespace_of(topic) == name)
 
 
-def _is_known(cluster: Cluster, topic: str) -> bool:
-    return topic in cluster.partitioned or topic in cluster.topics or topic in cluster.partitions(base_of(topic))[1:]
-
-
 def _parts(cluster: Cluster, topic: str) -> list[Topic]:
     """Return the topic's partitions, or itself; 404 if it does not exist."""
     if topic not in cluster.partitioned and topic not in cluster.topics:
-        base = base_of(topic)
+        base, _ = partition_of(topic)
         if base not in cluster.partitioned or topic not in cluster.partitions(base):
             raise _Failed(404, "Topic not found")
     return [cluster.topic(name) for name in cluster.partitions(topic)]

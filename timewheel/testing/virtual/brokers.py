@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 from timewheel.client.positions import EntryPosition
 from timewheel.core.broker_profile import BROKER_SETTINGS, PERSIST_AS_BITMAP, BrokerProfile
+from timewheel.core.names import namespace_of, partition_of, parts_of
 from timewheel.testing.virtual.ledgers import NOWHERE, Cursor, Entry, ManagedLedger
 from timewheel.testing.virtual.scheduler import MS, Scheduler
 from timewheel.testing.virtual.subscriptions import BrokerConsumer, Subscription
@@ -68,7 +69,7 @@ class Topic:
     def __init__(self, cluster: Cluster, name: str) -> None:
         self.cluster = cluster
         self.name = name
-        self.partition = partition_of(name)
+        self.partition = partition_of(name)[1]
         self.scheduler = cluster.scheduler
         self.profile = cluster.profile
         self.flush_ms = cluster.cursor_flush_ms
@@ -77,7 +78,6 @@ class Topic:
         self.producers: dict[str, BrokerProducer] = {}
         self.numbers: dict[str, tuple[int, int]] = {}  # by producer name: highest sequence id, and when it came
         self.is_terminated = False
-        self.is_deleted = False
         self.is_loaded = False
         self.owner = 0  # index of its broker
 
@@ -222,7 +222,6 @@ class Broker:
 
     name: str
     is_up: bool = True
-    is_frozen: bool = False
 
 
 @dataclass
@@ -289,8 +288,7 @@ class Cluster:
         name = full_name(name)
         found = self.topics.get(name)
         if found is None:
-            base = base_of(name)
-            if not make and name not in self.partitions(base):
+            if not make and name not in self.partitions(partition_of(name)[0]):
                 raise Refused("TopicNotFound")
             if namespace_of(name) not in self.namespaces:
                 raise Refused("TopicNotFound")
@@ -312,19 +310,18 @@ class Cluster:
         """Return the names of a topic's partitions; of a topic without any, its own name."""
         topic = full_name(topic)
         number = self.partitioned.get(topic)
-        return [topic] if number is None else [f"{topic}-partition-{index}" for index in range(number)]
+        return [*parts_of(topic, number or 0)]
 
     def delete(self, name: str) -> None:
         """Delete a topic without partitions, or a partition."""
         found = self.topics.pop(full_name(name), None)
         if found is not None:
-            found.is_deleted = True
             found.unload()
         self.topic_policies.pop(full_name(name), None)
 
     def policy(self, topic: str, name: str) -> Any:
         for place in (
-            self.topic_policies.get(base_of(topic), {}),
+            self.topic_policies.get(partition_of(topic)[0], {}),
             self.namespaces.get(namespace_of(topic), Namespace()).policies,
             self.defaults,
         ):
@@ -340,7 +337,7 @@ class Cluster:
         """
         if info is None or not info.schema():
             return -1
-        versions = self.schemas.setdefault(base_of(topic), [])
+        versions = self.schemas.setdefault(partition_of(topic)[0], [])
         kind, definition = str(info.schema_type()), info.schema()
         for number, version in enumerate(versions):
             if (version.kind, version.definition) == (kind, definition):
@@ -377,22 +374,6 @@ def full_name(topic: str) -> str:
     if "://" in topic:
         return topic
     return f"persistent://{topic}" if topic.count("/") == 2 else f"persistent://public/default/{topic}"
-
-
-def base_of(topic: str) -> str:
-    """Return the topic of a partition; of another topic, its own name."""
-    base, mark, number = topic.rpartition("-partition-")
-    return base if mark and number.isdigit() else topic
-
-
-def partition_of(topic: str) -> int:
-    """Return the number of a partition; -1 for a topic without partitions."""
-    _, mark, number = topic.rpartition("-partition-")
-    return int(number) if mark and number.isdigit() else -1
-
-
-def namespace_of(topic: str) -> str:
-    return topic.partition("://")[2].rpartition("/")[0]
 
 
 def hash_of(text: str) -> int:

@@ -20,7 +20,8 @@ import pulsar
 
 from timewheel.broker.protocol.wire import number_field
 from timewheel.client.positions import EntryPosition
-from timewheel.testing.virtual.brokers import BrokerProducer, Cluster, Refused, Topic, full_name, partition_of
+from timewheel.core.names import partition_of
+from timewheel.testing.virtual.brokers import Cluster, Refused, Topic, full_name
 from timewheel.testing.virtual.clock import waits_of
 from timewheel.testing.virtual.ledgers import NOWHERE, Entry, Sent
 from timewheel.testing.virtual.scheduler import MS, Process, Scheduler, Timer
@@ -31,7 +32,8 @@ FIRST_PAUSE_MS, LONGEST_PAUSE_MS = 100, 60_000
 """Pauses between attempts to connect, which double."""
 ACK_GROUP_MS, ACK_GROUP_SIZE = 100, 1_000
 OK = _pulsar.Result.Ok
-_AGAIN = frozenset({"ServiceUnitNotReady", "ConsumerBusyAgain"})
+_AGAIN = "ServiceUnitNotReady"
+"""Result after which the client asks once more."""
 
 Result = Any
 SendCallback = Callable[[Any, Any], None] | None
@@ -180,7 +182,7 @@ class Received:
     def message_id(self) -> Any:
         if self._id is None:
             entry = self.entry
-            self._id = message_id_of(entry.position, self.index, len(entry.messages), partition_of(self.part.topic))
+            self._id = message_id_of(entry.position, self.index, len(entry.messages), partition_of(self.part.topic)[1])
         return self._id
 
     def topic_name(self) -> str:
@@ -323,7 +325,7 @@ class NativeClient:
                 self.scheduler.wait(partial(bool, answers), deadline_ns - self.scheduler.monotonic_ns)
             if answers and answers[0][0]:
                 return answers[0][1]
-            if answers and answers[0][1] not in _AGAIN:
+            if answers and answers[0][1] != _AGAIN:
                 raise error_of(answers[0][1])
             left_ns = deadline_ns - self.scheduler.monotonic_ns
             if left_ns <= 0:
@@ -386,7 +388,7 @@ class NativeClient:
 
     def get_schema_info(self, topic: str, version: int) -> Any:
         def at_broker() -> Any:
-            versions = self.cluster.schemas.get(full_name(topic).partition("-partition-")[0], [])
+            versions = self.cluster.schemas.get(partition_of(full_name(topic))[0], [])
             if not 0 <= version < len(versions):
                 raise Refused("TopicNotFound")
             return versions[version].info
@@ -429,27 +431,50 @@ class _Handover:
         self.deadline_ns = deadline_ns
 
 
-class _Lane:
-    """A producer on one topic without partitions, or one partition: the C++ client's ``ProducerImpl``."""
+class _Reconnecting:
+    """A producer or consumer of one topic, whose connection comes back after pauses that double."""
 
-    def __init__(self, client: NativeClient, topic: str, settings: Configuration) -> None:
+    def __init__(self, client: NativeClient, topic: str) -> None:
         self.client = client
         self.scheduler = client.scheduler
         self.topic = topic
+        self.at_broker: Any = None  # its end at the broker; None: it has no connection
+        self.is_closed = False
+        self._pause_ms = FIRST_PAUSE_MS
+
+    def closed_by_broker(self) -> None:
+        self.client.link.to_client(self._reconnect_soon)
+
+    def _reconnect_soon(self) -> None:
+        self.at_broker = None
+        if not self.is_closed:
+            self.scheduler.at(self._pause_ms * MS, partial(self.client.link.to_broker, self._reconnect))
+            self._pause_ms = min(2 * self._pause_ms, LONGEST_PAUSE_MS)
+
+    def _reconnect(self) -> None:
+        if not self.is_closed and self.at_broker is None:
+            self._connect_again()
+
+    def _connect_again(self) -> None:
+        raise NotImplementedError
+
+
+class _Lane(_Reconnecting):
+    """A producer on one topic without partitions, or one partition: the C++ client's ``ProducerImpl``."""
+
+    def __init__(self, client: NativeClient, topic: str, settings: Configuration) -> None:
+        super().__init__(client, topic)
         self.settings = settings
         self.name = ""
         self.number = -1  # of the last message that was given one
         self.published = -1  # the last number that the broker has confirmed
         self.pending: deque[_Handover] = deque()
         self.messages = 0  # in `pending` and the open batch
-        self.is_closed = False
-        self.at_broker: BrokerProducer | None = None
         self._topic: Topic | None = None
         self._batch: list[tuple[Sent, SendCallback]] = []
         self._batch_bytes = 0
         self._batch_timer: Timer | None = None
         self._timeout: Timer | None = None
-        self._pause_ms = FIRST_PAUSE_MS
 
     # At the broker
 
@@ -466,18 +491,7 @@ class _Lane:
             self.number = max(highest, (initial or 0) - 1)
         self._pause_ms = FIRST_PAUSE_MS
 
-    def closed_by_broker(self) -> None:
-        self.client.link.to_client(self._reconnect_soon)
-
-    def _reconnect_soon(self) -> None:
-        self.at_broker = None
-        if not self.is_closed:
-            self.scheduler.at(self._pause_ms * MS, partial(self.client.link.to_broker, self._reconnect))
-            self._pause_ms = min(2 * self._pause_ms, LONGEST_PAUSE_MS)
-
-    def _reconnect(self) -> None:
-        if self.is_closed or self.at_broker is not None:
-            return
+    def _connect_again(self) -> None:
         try:
             self.connect()
         except Refused as refused:
@@ -569,7 +583,7 @@ class _Lane:
         if not self.pending and self._timeout is not None:
             self._timeout.cancel()
             self._timeout = None
-        entry, partition = handover.entry, partition_of(self.topic)
+        entry, partition = handover.entry, partition_of(self.topic)[1]
         self.messages -= len(entry.messages)
         if position != NOWHERE:
             self.published = max(self.published, entry.sequence_id)
@@ -719,24 +733,19 @@ def _java_hash(key: bytes) -> int:
     return found & 0x7FFFFFFF
 
 
-class _Part:
+class _Part(_Reconnecting):
     """A consumer of one topic without partitions, or one partition: the C++ client's ``ConsumerImpl``."""
 
     def __init__(self, client: NativeClient, topic: str, consumer: Consumer | Reader, queue_size: int) -> None:
-        self.client = client
-        self.scheduler = client.scheduler
-        self.topic = topic
+        super().__init__(client, topic)
         self.consumer = consumer
         self.queue_size = queue_size
-        self.at_broker: BrokerConsumer | None = None
         self.subscription: Subscription | None = None
         self._to_renew = 0
         self._unacked: dict[EntryPosition, set[int]] = {}  # indexes of each batch that are not acknowledged
         self._acks: list[EntryPosition] = []  # to be sent together
         self._ack_timer: Timer | None = None
         self._ack_to: EntryPosition | None = None
-        self._pause_ms = FIRST_PAUSE_MS
-        self.is_closed = False
 
     # At the broker
 
@@ -757,18 +766,7 @@ class _Part:
     def deliver(self, entries: list[tuple[Entry, int]]) -> None:
         self.client.link.to_client(partial(self._arrived, self.at_broker, entries))
 
-    def closed_by_broker(self) -> None:
-        self.client.link.to_client(self._reconnect_soon)
-
-    def _reconnect_soon(self) -> None:
-        self.at_broker = None
-        if not self.is_closed:
-            self.scheduler.at(self._pause_ms * MS, partial(self.client.link.to_broker, self._reconnect))
-            self._pause_ms = min(2 * self._pause_ms, LONGEST_PAUSE_MS)
-
-    def _reconnect(self) -> None:
-        if self.is_closed or self.at_broker is not None:
-            return
+    def _connect_again(self) -> None:
         self.consumer.drop(self)
         self._unacked.clear()
         self._acks.clear()
@@ -1022,7 +1020,7 @@ class Consumer:
             return message.part, message.entry.position, message.index, len(message.entry.messages)
         position = EntryPosition(message.ledger_id(), message.entry_id())
         index = message.batch_index()
-        part = next((one for one in self.parts if partition_of(one.topic) == message.partition()), self.parts[0])
+        part = next((one for one in self.parts if partition_of(one.topic)[1] == message.partition()), self.parts[0])
         entry = self._client.cluster.topics[part.topic].log.read(position)
         return part, position, index, len(entry.messages) if entry is not None else 0
 
@@ -1034,14 +1032,14 @@ class Consumer:
     def get_last_message_id(self) -> Any:
         part = self.parts[0]
         position, size = self._client.ask(part.last_position)
-        return message_id_of(position, size - 1 if size else -1, size, partition_of(part.topic))
+        return message_id_of(position, size - 1 if size else -1, size, partition_of(part.topic)[1])
 
     def get_last_message_id_async(self, callback: Callable[[Any, Any], None]) -> None:
         part = self.parts[0]
 
         def at_broker() -> None:
             position, size = part.last_position()
-            found = message_id_of(position, size - 1 if size else -1, size, partition_of(part.topic))
+            found = message_id_of(position, size - 1 if size else -1, size, partition_of(part.topic)[1])
             self._client.link.to_client(partial(self._client.call, callback, OK, found))
 
         self._client.link.to_broker(at_broker, changes=False)
@@ -1114,7 +1112,7 @@ def _sought(part: _Part, place: Any) -> None:
     cursor.mark_delete, cursor.acked = target, {}
     cursor.rewind()
     for position in [*(part.at_broker.pending if part.at_broker else ())]:
-        part.at_broker.has_done(position)  # type: ignore[union-attr]
+        part.at_broker.has_done(position)
     subscription.dispatcher.read()
 
 

@@ -7,6 +7,7 @@ from queue import SimpleQueue
 from typing import Any, Self, TypeVar
 
 from timewheel.core.clock import SystemClock
+from timewheel.testing.virtual.scheduler import MS
 
 T = TypeVar("T")
 
@@ -68,5 +69,5 @@ def waits_of(timeout: Any, unit_ns: int) -> tuple[int | None, int | None]:
     if timeout is None or timeout < 0:
         return None, None
     if isinstance(timeout, Idle | IdleSeconds):
-        return None if timeout.left_ms is None else timeout.left_ms * 1_000_000, round(timeout * unit_ns)
+        return None if timeout.left_ms is None else timeout.left_ms * MS, round(timeout * unit_ns)
     return round(timeout * unit_ns), None

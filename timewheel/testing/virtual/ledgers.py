@@ -73,7 +73,7 @@ class ManagedLedger:
         self._ledgers: dict[int, _Ledger] = {}  # in order
         self._open_id = -1
         self.added = 0
-        self.last_confirmed = EntryPosition(-1, -1)
+        self.last_confirmed = NOWHERE
         self.open_ledger()
 
     def open_ledger(self) -> None:
@@ -144,7 +144,7 @@ class ManagedLedger:
 
     def trim(self, position: EntryPosition) -> None:
         """Delete the ledgers that end at or before a position, but for the open one."""
-        for number in [number for number in self._ledgers if number < position.ledger or number == position.ledger]:
+        for number in [number for number in self._ledgers if number <= position.ledger]:
             ledger = self._ledgers[number]
             if number != self._open_id and (number < position.ledger or position.entry + 1 >= len(ledger.entries)):
                 del self._ledgers[number]

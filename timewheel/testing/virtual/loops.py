@@ -9,9 +9,7 @@ from contextvars import Context
 from typing import Any
 
 from timewheel.testing.virtual.clock import IdleSeconds
-from timewheel.testing.virtual.scheduler import Scheduler
-
-S = 1_000_000_000
+from timewheel.testing.virtual.scheduler import S, Scheduler
 
 
 class VirtualLoop(asyncio.SelectorEventLoop):

@@ -27,10 +27,7 @@ from unittest import mock
 from timewheel.core import clock
 from timewheel.testing.virtual.clock import VirtualClock, waits_of
 from timewheel.testing.virtual.loops import VirtualLoop
-from timewheel.testing.virtual.scheduler import Killed, Scheduler
-
-S = 1_000_000_000
-"""Nanoseconds of a second."""
+from timewheel.testing.virtual.scheduler import Killed, S, Scheduler
 
 
 class Lock:

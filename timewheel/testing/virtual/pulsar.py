@@ -215,11 +215,12 @@ class VirtualPulsar:
         """Run a function on a thread of a process of its own, which can be killed and frozen."""
         process = VirtualProcess(self, name or f"process-{next(self._numbers)}")
         thread = threading.Thread(target=target, args=arguments, name=process.process.name, daemon=True)
-        before, self.scheduler.current.process = self.scheduler.current.process, process.process
+        starting = self.scheduler.current
+        before, starting.process = starting.process, process.process
         try:
             thread.start()
         finally:
-            self.scheduler.first.process = before
+            starting.process = before
         return process
 
     def unload(self, topic: str) -> None:

@@ -22,7 +22,8 @@ from typing import Any
 
 MS = 1_000_000
 """Nanoseconds of a millisecond."""
-
+S = 1_000 * MS
+"""Nanoseconds of a second."""
 
 LEAST_WAIT_NS = 20_000
 """Shortest wait: a loop that polls without a pause takes time, too, or it would never end."""
@@ -101,7 +102,6 @@ class Process:
     def __init__(self, name: str) -> None:
         self.name = name
         self.is_frozen = False
-        self.is_killed = False
 
 
 class Timer:
@@ -134,7 +134,7 @@ class Scheduler:
         choose: Which of several ready threads runs next.
 
     Attributes:
-        monotonic_ns: Time passed; `skew_ns` apart from the wall clock.
+        monotonic_ns: Time passed.
         failures: Exceptions that ended threads, each with the thread's name.
         current: The thread that has the turn.
     """
@@ -367,7 +367,7 @@ class Scheduler:
 
     def kill(self, process: Process) -> None:
         """End the threads of a process at once: each at its wait, without another step of its own."""
-        process.is_killed, process.is_frozen = True, False
+        process.is_frozen = False
         for task in [task for task in self._waiting if task.process is process]:
             self._kill(task)
 
