@@ -21,6 +21,7 @@ from timewheel.core.topology import topology
 
 TIERED = Tiered(window_ms=12 * HOUR_MS, tiers_ms=(12 * HOUR_MS, DAY_MS, 5 * DAY_MS))
 GUARD_MS = 5 * MINUTE_MS
+SKEW_MS = MINUTE_MS
 
 
 # ------------------------------------------------------------------------------------------------------------- tables
@@ -68,7 +69,7 @@ def test_the_longest_stay_in_the_due_topic() -> None:
     assert longest_due_stay_ms(plan(Tiered(window_ms=2 * DAY_MS, tiers_ms=(DAY_MS,)))) == 2 * DAY_MS
     assert longest_due_stay_ms(plan(Native())) == 30 * DAY_MS
     wheel = Wheel(rings=(Ring(slot_ms=HOUR_MS, slots=30), Ring(slot_ms=DAY_MS, slots=32)))
-    assert longest_due_stay_ms(plan(wheel)) == HOUR_MS + GUARD_MS
+    assert longest_due_stay_ms(plan(wheel)) == HOUR_MS + GUARD_MS + 2 * SKEW_MS
 
 
 def test_a_timer_of_seventeen_days_goes_down_the_tiers() -> None:
@@ -181,6 +182,31 @@ def test_a_slot_may_be_entered_until_it_is_swept() -> None:
     assert router.latest_entry_ms(hold, due_ms) == hold.release_at_ms - 1
 
 
+@pytest.mark.parametrize(
+    ("before_sweep_ms", "slot_topic"),
+    [
+        (SKEW_MS + 10_001, "ring-1d-32.009"),
+        (SKEW_MS + 10_000, "ring-1h-30.025"),  # hour 490,896 + 79 = 16,365 x 30 + 25
+        (1, "ring-1h-30.025"),
+        (0, "ring-1h-30.025"),
+    ],
+)
+def test_a_new_message_passes_over_a_slot_that_may_be_swept_before_it_is_stored(
+    before_sweep_ms: int, slot_topic: str
+) -> None:
+    due_ms = NOW_MS + 3 * DAY_MS + 7 * HOUR_MS
+    now_ms = NOW_MS + 3 * DAY_MS - GUARD_MS - before_sweep_ms
+    route = Router(plan(RINGS)).route_of_send(due_ms, now_ms, 10_000)
+    assert route.topic == f"{DUE_TOPIC}.tw.{slot_topic}"
+
+
+def test_a_new_message_that_no_slot_takes_is_delayed_by_the_broker_from_now_on() -> None:
+    due_ms = NOW_MS + 7 * HOUR_MS
+    now_ms = due_ms - GUARD_MS - SKEW_MS
+    assert isinstance(Router(plan(RINGS)).route(due_ms, now_ms), Hold)
+    assert Router(plan(RINGS)).route_of_send(due_ms, now_ms, 0) == Due(DUE_TOPIC, due_ms - 1_500)
+
+
 def test_a_broker_held_tier_may_always_be_entered_since_nothing_stands_before_a_message() -> None:
     router = Router(plan(Tiered(window_ms=DAY_MS, tiers_ms=(DAY_MS,), hold="broker")))
     hold = router.route(NOW_MS + 2 * DAY_MS, NOW_MS)
@@ -218,6 +244,27 @@ def test_every_hold_leaves_after_it_is_entered_and_before_the_due_time(data: st.
         assert hold.deliver_at_ms in ((0,) if value.holds_in_relay else (hold.release_at_ms,))
         latest_ms = Router(value).latest_entry_ms(hold, due_ms)
         assert latest_ms is None or latest_ms >= entered_ms
+
+
+@given(st.data(), st.integers(0, 10 * MINUTE_MS))
+def test_a_new_message_takes_the_first_place_that_is_left_late_enough(data: st.DataObject, within_ms: int) -> None:
+    value = data.draw(plans())
+    due_ms, sent_ms = data.draw(sends(value))
+    router = Router(value)
+    route = router.route_of_send(due_ms, sent_ms, within_ms)
+    if route != router.route(due_ms, sent_ms):
+        assert isinstance(value.scheme, Wheel)
+        swept_ms = [
+            due_ms // ring.slot_ms * ring.slot_ms - value.headstart_ms(ring) for ring in reversed(value.scheme.rings)
+        ]
+        fitting = [at_ms for at_ms in swept_ms if at_ms > sent_ms + within_ms + value.skew_ms]
+        if fitting:  # the coarsest comes first
+            assert isinstance(route, Hold)
+            assert route.release_at_ms == fitting[0]
+        else:
+            assert route == router.to_due(due_ms, sent_ms)
+    if isinstance(route, Due) and within_ms <= value.skew_ms:
+        assert due_ms - sent_ms <= longest_due_stay_ms(value)
 
 
 @given(st.data())

@@ -221,15 +221,10 @@ def retry_hop(
         subscription: Subscription of the handler.
         due_ms: Time of the next attempt, UTC milliseconds.
         now_ms: UTC milliseconds.
-        stored_within_ms: Longest time that the publish may take. A timer that might reach a slot of a ring after its
-            sweep goes to the subscription's topic at once: in the slot it would wait for the next sweep
-            (broker-facts: slot-sweep).
+        stored_within_ms: Longest time that the publish may take.
     """
     life = envelope.life
     next_life = life._replace(attempt=life.attempt + 1, first_due_ms=first_wanted_ms(envelope), only_for=subscription)
     successor = Envelope(envelope.timer_id, due_ms, now_ms, envelope.generation, 0, router.plan.revision, next_life)
-    route = router.route(due_ms, now_ms, subscription)
-    swept_ms = route.release_at_ms - router.plan.skew_ms if isinstance(route, Hold) and not route.stay_ms else None
-    if swept_ms is not None and now_ms + stored_within_ms >= swept_ms:
-        route = router.to_due(due_ms, now_ms, subscription)
+    route = router.route_of_send(due_ms, now_ms, stored_within_ms, subscription)
     return Hop(route.topic, route.deliver_at_ms, successor, isinstance(route, Due), False)

@@ -122,6 +122,24 @@ class Router:
                     return Hold(topics[slot % step.slots], 0, release_at_ms, 0)
         return self.to_due(due_ms, at_ms, only_for)
 
+    def route_of_send(self, due_ms: int, now_ms: int, stored_within_ms: int, only_for: str = "") -> Route:
+        """Decide the topic of a new message: never a slot that may be swept before the message is in it.
+
+        In a swept slot it would wait for the next sweep, a slot later (broker-facts: slot-sweep). A finer ring takes
+        it, or the due topic.
+
+        Args:
+            due_ms: Due time, UTC milliseconds.
+            now_ms: UTC milliseconds.
+            stored_within_ms: Longest time that the publish may take. The relay's clock is allowed for besides.
+            only_for: As in `route`.
+        """
+        route = self.route(due_ms, now_ms, only_for)
+        swept_from_ms = now_ms + stored_within_ms + self.plan.skew_ms
+        while isinstance(route, Hold) and not route.stay_ms and route.release_at_ms <= swept_from_ms:
+            route = self.route(due_ms, route.release_at_ms, only_for)
+        return route if isinstance(route, Hold) else self.to_due(due_ms, now_ms, only_for)
+
     def to_due(self, due_ms: int, at_ms: int, only_for: str = "") -> Due:
         """Route to the due topic, whatever the remaining time; a past due time is delivered at once.
 

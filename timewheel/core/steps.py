@@ -70,13 +70,13 @@ def longest_due_stay_ms(plan: Plan) -> int:
     """Return the longest time that a timer waits in a due topic under the broker's delay, if nothing fails.
 
     Policies (TTL, quotas) and checks are derived from it; tiered: max(window, smallest tier + guard)
-    (broker-facts: guard-and-skew).
+    (broker-facts: guard-and-skew); wheel: a slot, its head start, and what `Router.route_of_send` allows.
     """
     match plan.scheme:
         case Tiered(window_ms=window_ms, tiers_ms=tiers_ms):
             return max(window_ms, tiers_ms[0] + plan.guard_ms)
         case Wheel(rings=rings):
-            return rings[0].slot_ms + plan.headstart_ms(rings[0])
+            return rings[0].slot_ms + plan.headstart_ms(rings[0]) + 2 * plan.skew_ms
         case _:
             return plan.max_delay_ms
 

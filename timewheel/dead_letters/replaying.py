@@ -98,7 +98,7 @@ def again(router: Router, dead_letter: DeadLetter, now_ms: int, *, due_now: bool
     generation, life = (0, FIRST_LIFE) if envelope is None else (envelope.generation, envelope.life)
     if life.only_for and not router.has_retries(life.only_for):
         return Refused(f"it is a retry of {life.only_for}, which has no retry topic in this plan")
-    route = router.route(due_ms, now_ms, life.only_for)
+    route = router.route_of_send(due_ms, now_ms, STORED_WITHIN_MS, life.only_for)
     timer_id = dead_letter.properties.get(ID_PROPERTY) or ""
     if not timer_id and due_ms > now_ms:
         # By its place: a replay that is made again after a crash sends a copy of the same timer.
@@ -138,7 +138,7 @@ def handled_again(
         return Refused(f"{subscription} has no retry topic in this plan: write retry = true in it")
     life = Life(group=envelope.life.group, group_stamp=stamp if envelope.life.group else 0, only_for=subscription)
     fresh = Envelope(envelope.timer_id, due_ms, now_ms, stamp, 0, plan.revision, life)
-    route = router.route(due_ms, now_ms, subscription)
+    route = router.route_of_send(due_ms, now_ms, STORED_WITHIN_MS, subscription)
     return ReplayTarget(_part(router, route.topic, dead_letter), route.deliver_at_ms, fresh)
 
 
@@ -162,6 +162,8 @@ def _part(router: Router, topic: str, dead_letter: DeadLetter) -> str:
 
 RECEIVE_TIMEOUT_MS = 10_000
 SEND_TIMEOUT_MS = 10_000
+STORED_WITHIN_MS = 60_000
+"""From the choice of a topic on: its producer is opened, perhaps, and the messages before it are stored."""
 
 Decision = Callable[[DeadLetter, Any], ReplayTarget | Refused | None]
 """Maps a dead letter and its message to its destination, or to a refusal; None for no destination."""
@@ -197,10 +199,10 @@ def replay(
     Raises:
         ReplayFailed: A publish was not confirmed, or the broker refused; the remaining letters are unchanged.
     """
-    router, now_ms = Router(plan), admin.clock.now_ms()
+    router = Router(plan)
 
     def decide(dead_letter: DeadLetter) -> ReplayTarget | Refused:
-        return again(router, dead_letter, now_ms, due_now=due_now)
+        return again(router, dead_letter, admin.clock.now_ms(), due_now=due_now)
 
     return _deal(client, dead_letter_box(plan), dead_letters, _Existing(admin, decide), admin.clock)
 
@@ -230,10 +232,11 @@ def replay_parked(
         ReplayFailed: A publish was not confirmed, or the broker refused; the remaining letters are unchanged.
         NoSuchTarget: The plan does not have the subscription.
     """
-    router, now_ms, stamps = Router(plan), admin.clock.now_ms(), Stamps(rng)
-    due_ms = spread(len(dead_letters), now_ms, per_s)
+    router, stamps = Router(plan), Stamps(rng)
+    due_ms = spread(len(dead_letters), admin.clock.now_ms(), per_s)
 
     def decide(dead_letter: DeadLetter) -> ReplayTarget | Refused:
+        now_ms = admin.clock.now_ms()
         above = 0 if dead_letter.envelope is None else dead_letter.envelope.generation
         return handled_again(router, dead_letter, subscription, next(due_ms), now_ms, stamps.new(now_ms, above))
 
