@@ -26,6 +26,9 @@ PROOFS ?= not short
 PROOF_WORKERS ?= 1
 VERSIONS ?= 4.0.7 4.2.4
 SEEDS ?= 3
+# Of `make soak`.
+MINUTES ?= 30
+RATE ?= 1000
 # One share of the files, such as 1/8: CI takes turns.
 SHARE ?=
 
@@ -33,7 +36,7 @@ SHARE ?=
 DEMO_READY := $(VENV)/.demo-installed
 DEV_READY := $(VENV)/.dev-installed
 
-.PHONY: help venv demo test proof check format bench api docs docs-tables constraints clean need-python need-java need-chromium need-stores
+.PHONY: help venv demo test simulate soak proof check format bench api docs docs-tables constraints clean need-python need-java need-chromium need-stores
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -67,6 +70,13 @@ proof: need-java need-chromium need-stores $(DEV_READY) ## what is long, written
 	done; \
 	[ -n "$$ran$$failed" ] || { echo "no proof was chosen" >&2; exit 5; }; \
 	exit $${failed:-0}
+
+simulate: $(DEV_READY) ## play seeds, services and faults on a virtual Pulsar (SEEDS=10000; ARGS="--table", or 17 for the story of a seed)
+	@PYTHONHASHSEED=0 $(PY) -m tests.simulation --seeds $(if $(filter command%,$(origin SEEDS)),$(SEEDS),300) $(ARGS)
+
+soak: need-java $(DEV_READY) ## all schemes on a real cluster under faults of nodes and services (MINUTES=30 RATE=1000)
+	@SOAK_MINUTES=$(MINUTES) SOAK_RATE=$(RATE) $(PY) -m $(RUN_TESTS) tests/chaos/test_cluster.py --proofs --seeds 1 \
+	  --evidence docs/evidence.md -k soak -s $(ARGS)
 
 check: $(DEV_READY) ## lint, format, types, import rules, packaging guards; no Java needed
 	@echo "== ruff"; $(VENV)/bin/ruff check .

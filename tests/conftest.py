@@ -36,6 +36,8 @@ FOLDERS = (
     "shadow",
     "testing_tools",
     "virtual",
+    "behaviour",
+    "simulation",
     "demo",
     "watch",
     "packaging",
@@ -146,6 +148,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> _Lanes:
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("timewheel")
+    group.addoption("--real", action="store_true", help="on a real broker also what else runs on a virtual one")
     group.addoption("--proofs", action="store_true", help="run the proofs, which are long, and nothing else")
     group.addoption(
         "--seeds", type=int, default=1, metavar="COUNT", help="how many seeds each seeded proof is played by"

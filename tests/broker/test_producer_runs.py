@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.broker.due_topic import TIER_1D, make_plan, timers_by_place
-from tests.broker.test_producer import DELAYS, Outcomes
+from tests.behaviour.test_producer import DELAYS, Outcomes
 from timewheel.client.positions import Position
 from timewheel.producers import AsyncDelayedProducer, DelayedProducer
 

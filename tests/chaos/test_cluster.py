@@ -5,6 +5,10 @@ Handled twice in all is a figure, not a promise, where replicas share no inbox.
 
 from __future__ import annotations
 
+import os
+import random
+import sys
+import time
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -16,6 +20,7 @@ from tests.chaos.conftest import MakePlay, MakeStage
 from tests.support.chaos_cluster import ClusterPlay, Faults
 from tests.support.chaos_load import Traffic
 from tests.support.chaos_stage import BUSINESS
+from tests.support.chaos_verdict import Verdict
 from tests.support.chaos_worker import PLAIN
 from tests.support.replica import HoldRules
 from tests.support.shadow_play import PlainTraffic, shadow_plan
@@ -137,6 +142,12 @@ SCRIPTS = {
     ),
 }  # fmt: skip
 
+SOAK_MINUTES = float(os.environ.get("SOAK_MINUTES", "30"))
+SOAK_RATE = float(os.environ.get("SOAK_RATE", "1000"))  # timers a second, over all plans
+SOAK_FAULTS = (
+    "unload", "move", "kill", "freeze past the session", "bookie killed", "write outage", "rolling restart",
+    "relay killed", "replica killed", "relay stands still", "replica stands still", "deployment", "plans change",
+)  # fmt: skip
 BEYOND_SESSION_MS = 5_000
 BAND_MS = 5_000  # of figures, on a machine with more to do than it has cores
 AGAIN_S = 1.0  # of traffic: what a play may repeat beyond what plain clients repeat on the same topics
@@ -261,6 +272,50 @@ def test_a_shadow_on_a_cluster_whose_nodes_fail_loses_nothing(
 
 
 @pytest.mark.proof
+@pytest.mark.timeout(SOAK_MINUTES * 60 + 1_800)
+def test_a_soak_of_all_schemes_loses_and_holds_back_nothing(
+    cluster_play: Callable[[Script], ClusterPlay], seed: int
+) -> None:
+    """`make soak`: faults of nodes and of services in an order that the seed decides, for as long as asked."""
+    burst = max(round(SOAK_RATE / len(PLANS)), 1)
+    traffic = Traffic(burst=burst, every_s=1.0, shortest_ms=5_000, longest_ms=60_000, limit=sys.maxsize)
+    play = cluster_play(Script(session_s=10, cluster=FOUR_BOOKIES, traffic=traffic, play={"fails": 20}))
+    begun_s, choices, deck = time.monotonic(), random.Random(seed), list[str]()
+    while (lasted_s := time.monotonic() - begun_s) < SOAK_MINUTES * 60:
+        deck = deck or choices.sample(SOAK_FAULTS, len(SOAK_FAULTS))
+        play.make(deck.pop())
+    play.finish()
+
+    verdict, on = play.verdict(), play.on
+    for cost in play.costs():
+        on.say(cost)
+    on.say(verdict)
+    on.evidence(
+        "a soak",
+        {
+            "minutes": round(lasted_s / 60),
+            "timers a second": round(verdict.totals.acknowledged / lasted_s),
+            "faults": sum(play.conductor.disturbed.values()),
+            **verdict.cluster_figures,
+        },
+    )
+    broken = broken_promises(play, verdict)
+    assert broken == dict.fromkeys(broken, 0)
+
+
+def broken_promises(play: ClusterPlay, verdict: Verdict) -> Mapping[str, int]:
+    """Return how often each promise was broken."""
+    return {
+        "lost": verdict.totals.lost,
+        "unexpected": verdict.totals.unexpected,
+        "early": verdict.early,
+        "twice by one host": verdict.twice_in_one_process,
+        "stuck": verdict.stuck,
+        "cancelled for certain, and handled": len(play.certain_yet_handled),
+    }
+
+
+@pytest.mark.proof
 @pytest.mark.timeout(3_600)
 @pytest.mark.parametrize("name", SCRIPTS)
 def test_a_cluster_whose_nodes_fail_loses_and_holds_back_nothing(
@@ -289,14 +344,7 @@ def test_a_cluster_whose_nodes_fail_loses_and_holds_back_nothing(
         "unloaded since not read": play.unloaded,
     }
     on.evidence(f"a cluster, play {name}", figures)
-    broken = {
-        "lost": verdict.totals.lost,
-        "unexpected": verdict.totals.unexpected,
-        "early": verdict.early,
-        "twice by one host": verdict.twice_in_one_process,
-        "stuck": verdict.stuck,
-        "cancelled for certain, and handled": len(play.certain_yet_handled),
-    }
+    broken = broken_promises(play, verdict)
     deadline_ms = deadline_of(script)
     silence_ms = round(script.session_s * 1_000) + BEYOND_SESSION_MS + BAND_MS
     more = AGAIN_S * len(script.plans) * script.traffic.burst / script.traffic.every_s

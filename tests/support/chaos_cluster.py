@@ -7,13 +7,13 @@ import threading
 from collections import ChainMap, Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
 from tests.support.chaos_audit import where_stored
 from tests.support.chaos_cancels import Cancels
-from tests.support.chaos_conductor import Disturbance, NotInTime
+from tests.support.chaos_conductor import Disturbance, NotInTime, Post
 from tests.support.chaos_ledger import Event, Failed, Handled, now_ms
 from tests.support.chaos_load import Sent, Traffic
 from tests.support.chaos_stage import SHOWN, Stage
@@ -21,7 +21,7 @@ from tests.support.chaos_verdict import Cost, Verdict, costs, first_calls, judge
 from tests.support.chaos_worker import PLAIN
 from timewheel.broker.admin import AdminClient
 from timewheel.core.names import namespace_of
-from timewheel.core.plan import Calendar
+from timewheel.core.plan import Calendar, Tiered
 from timewheel.inspect.doctor.reading import unread_of
 from timewheel.testing import LocalCluster, eventually
 from timewheel.testing.admin_calls import is_ready, unload_all_namespaces
@@ -114,6 +114,17 @@ def _in_order_of_upgrade(node: str) -> tuple[int, str]:
     return ("zookeeper", "bookie", "broker").index(node.partition("-")[0]), node
 
 
+def _killed(post: Post) -> None:
+    post.kill()
+    post.start()
+
+
+def _stood_still(post: Post, choices: random.Random) -> None:
+    post.stop()
+    _wait(choices.choice((2, 20, 70)))  # the last is longer than a broker waits for a client
+    post.go_on()
+
+
 def _wait(for_s: float) -> None:
     threading.Event().wait(for_s)
 
@@ -182,12 +193,40 @@ class ClusterPlay:
             for name, on in stages.items()
         }
         self.conductor = self.on.conductor(
-            list(self._loads.values()), steady=[*self._relays, *self._replicas], disturbances=faults.by_name()
+            list(self._loads.values()),
+            steady=[*self._relays, *self._replicas],
+            disturbances={**faults.by_name(), **self._of_services()},
         )
         self._places = {f"{name}-{part}" for name, on in stages.items() for part in range(on.plan.partitions)}
         self._stuck: set[str] = set()
         self.unloaded = 0
         self._await_on_time(READY_TIMEOUT_S, "all partitions on time")
+
+    def _of_services(self) -> Mapping[str, Disturbance]:
+        """Return faults of relays and replicas, deployments and a change of all plans that have tiers."""
+        return {
+            "relay killed": lambda choices: _killed(choices.choice(self._relays)),
+            "replica killed": lambda choices: _killed(choices.choice(self._replicas)),
+            "relay stands still": lambda choices: _stood_still(choices.choice(self._relays), choices),
+            "replica stands still": lambda choices: _stood_still(choices.choice(self._replicas), choices),
+            "deployment": lambda _: self._deploy(),
+            "plans change": lambda _: self._change_plans(),
+        }
+
+    def _deploy(self) -> None:
+        for relay in self._relays:
+            relay.end()
+            relay.start()
+            eventually(lambda: relay.is_ready, READY_TIMEOUT_S, message="a relay ready")  # noqa: B023 - awaited here
+        self.restart_replicas()
+
+    def _change_plans(self) -> None:
+        for stage in self._stages.values():
+            plan = stage.plan
+            if isinstance(plan.scheme, Tiered):
+                scheme = replace(plan.scheme, window_ms=plan.scheme.window_ms + 500)
+                stage.change(replace(plan, scheme=scheme, revision=plan.revision + 1))
+        self._deploy()
 
     @property
     def sent(self) -> dict[str, Sent]:

@@ -18,6 +18,7 @@ from timewheel.consumers import AsyncDelayedConsumer, DelayedConsumer, DelayedMe
 from timewheel.core import Plan, parse_plan
 from timewheel.core.broker_profile import BrokerProfile
 from timewheel.core.names import partition_topic
+from timewheel.errors import SendOutcomeUnknown
 from timewheel.inspect.doctor import inspect_plan, verdict_on
 from timewheel.inspect.gaps import inspect_gaps
 from timewheel.producers import AsyncDelayedProducer, DelayedProducer
@@ -187,3 +188,57 @@ max_delay = "31d"
     (gaps,) = snapshot.subscriptions
     assert gaps.parts[0].gap_count == 4, "the first is below the mark-delete position"
     assert not [finding for finding in verdict.findings if finding.severity.name == "ERROR"]
+
+
+@pytest.mark.parametrize("is_lost", [False, True])
+def test_a_host_that_cannot_be_reached_is_given_up_after_a_minute(virtual_pulsar: VirtualPulsar, is_lost: bool) -> None:
+    """Its timers go to another, and it goes on when it is back."""
+    provisioned(virtual_pulsar)
+    handled: list[tuple[str, bytes]] = []
+
+    def service(name: str) -> None:
+        with DelayedConsumer(virtual_pulsar.client(), PLAN, "billing") as consumer:
+            consumer.run(lambda message: handled.append((name, message.data())))
+
+    processes = [virtual_pulsar.start(service, name, name=name) for name in ("one", "two")]
+    with DelayedProducer(virtual_pulsar.client(), PLAN) as producer:
+        for number in range(20):
+            producer.send(b"%d" % number, deliver_after=dt.timedelta(hours=2, seconds=number))
+    virtual_pulsar.advance(hours=1, minutes=59, seconds=59)
+    processes[0].disconnect()
+    if is_lost:
+        processes[0].kill()
+    virtual_pulsar.advance(minutes=2)
+    handled_by_two = {payload for name, payload in handled if name == "two"}
+    assert handled_by_two == {b"%d" % number for number in range(20)}
+    if not is_lost:
+        processes[0].reconnect()
+        handled.clear()
+        virtual_pulsar.advance(minutes=2)
+        assert handled == []
+        with DelayedProducer(virtual_pulsar.client(), PLAN) as producer:
+            for number in range(20):
+                producer.send(b"%d" % number, deliver_after=dt.timedelta(seconds=number))
+        virtual_pulsar.advance(minutes=1)
+        assert {name for name, _ in handled} == {"one", "two"}
+        assert sorted(payload for _, payload in handled) == sorted(b"%d" % number for number in range(20))
+
+
+def test_what_is_sent_while_nothing_can_be_written_is_stored_later_though_its_send_has_no_outcome(
+    virtual_pulsar: VirtualPulsar,
+) -> None:
+    provisioned(virtual_pulsar)
+    handled: list[bytes] = []
+    client = virtual_pulsar.client()
+    consuming(client, lambda message: handled.append(message.data()))
+    with DelayedProducer(client, PLAN, send_timeout_millis=10_000) as producer:
+        virtual_pulsar.stop_writes()
+        began = virtual_pulsar.now
+        with pytest.raises(SendOutcomeUnknown):
+            producer.send(b"renew", deliver_after=dt.timedelta(days=1), timer_id="sub-42")
+        assert dt.timedelta(seconds=10) <= virtual_pulsar.now - began < dt.timedelta(seconds=15)
+        virtual_pulsar.resume_writes()
+        producer.send(b"renew", deliver_after=dt.timedelta(days=1), timer_id="sub-42")
+    assert len(virtual_pulsar.pending()) == 2
+    virtual_pulsar.advance(days=2)
+    assert handled == [b"renew"], "the second copy has the same id"

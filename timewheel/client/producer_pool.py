@@ -59,7 +59,7 @@ class PooledProducer(Generic[K]):
     producer: Any
     opens: Callable[[], Any]  # opens another producer like this one
     send: Any  # the function of the producer that hands a message over, if the pool was given `sender_of`
-    sends: set[Any] = field(default_factory=set)  # sends in flight
+    sends: dict[Any, None] = field(default_factory=dict)  # sends in flight, in their order
     last_turn: int = 0  # the pool's count of borrowings at the last use: orders producers by use without a clock
     away_rounds: int = 0  # rounds in a row without a connection
 
@@ -141,7 +141,7 @@ class ProducerPool(Generic[K]):
             pooled = self._open.get(key)
             if pooled is None:
                 return False
-            pooled.sends.add(send)
+            pooled.sends[send] = None
             self._turn += 1
             pooled.last_turn = self._turn
         send.pooled = pooled
@@ -151,7 +151,7 @@ class ProducerPool(Generic[K]):
         """Take back the producers of sends that have an outcome."""
         with self._lock:
             for send in sends:
-                send.pooled.sends.discard(send)
+                send.pooled.sends.pop(send, None)
             if self._waiters:
                 self._changed.notify_all()
 
@@ -307,7 +307,8 @@ class ProducerPool(Generic[K]):
         overdue = []
         for pooled in (*self._open.values(), *self._discarded):
             late = [send for send in pooled.sends if send.began < last]
-            pooled.sends.difference_update(late)
+            for send in late:
+                del pooled.sends[send]
             overdue += late
         return overdue
 

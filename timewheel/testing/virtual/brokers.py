@@ -11,7 +11,7 @@ from timewheel.client.positions import EntryPosition
 from timewheel.core.broker_profile import BROKER_SETTINGS, PERSIST_AS_BITMAP, BrokerProfile
 from timewheel.core.names import namespace_of, partition_of, parts_of
 from timewheel.testing.virtual.ledgers import NOWHERE, Cursor, Entry, ManagedLedger
-from timewheel.testing.virtual.scheduler import MS, Scheduler
+from timewheel.testing.virtual.scheduler import MS, Process, Scheduler
 from timewheel.testing.virtual.subscriptions import BrokerConsumer, Subscription
 
 NAME_LIFE_MS = 6 * 3_600_000
@@ -47,6 +47,7 @@ class BrokerProducer:
     name: str
     schema_version: int = -1
     is_open: bool = True
+    is_killed: bool = False  # with its broker: no answer that is under way arrives
 
 
 @dataclass(slots=True)
@@ -196,7 +197,7 @@ class Topic:
         self.is_loaded = False
         producers, self.producers = [*self.producers.values()], {}
         for producer in producers:
-            producer.is_open = False
+            producer.is_open, producer.is_killed = False, not is_orderly
             producer.end.closed_by_broker()
         for subscription in [*self.subscriptions.values()]:
             subscription.close()
@@ -204,7 +205,7 @@ class Topic:
             if not subscription.is_durable:
                 del self.subscriptions[subscription.name]
                 continue
-            if not is_orderly:
+            if not (is_orderly and self.cluster.can_write):
                 subscription.cursor.crash()
             subscription.cursor.load(self.profile)
         self.trim()
@@ -244,6 +245,8 @@ class Cluster:
         latency_ns: Time of a message from a client to a broker, and back.
         cursor_flush_ms: Interval at which a cursor that has stopped moving is written
             (``managedLedgerCursorPositionFlushSeconds``).
+        run_step: Runs each step of a client at a broker, instead of the broker: for faults right after a step.
+        can_write: False while too few bookies are there (`stop_writes`).
     """
 
     def __init__(
@@ -259,6 +262,9 @@ class Cluster:
         self.brokers = [Broker(f"virtual-{number}") for number in range(brokers)]
         self.latency_ns = 0
         self.cursor_flush_ms = 60_000
+        self.run_step: Callable[[Process | None, Callable[[], None]], None] | None = None
+        self.can_write = True
+        self._writes: list[Callable[[], None]] = []  # that wait until it can
         self.version = f"{profile.name}.0"
         self.defaults: dict[str, Any] = dict(policies or {})
         self.tenants: set[str] = {"public"}
@@ -293,7 +299,7 @@ class Cluster:
             if namespace_of(name) not in self.namespaces:
                 raise Refused("TopicNotFound")
             found = self.topics[name] = Topic(self, name)
-        if not self._owner(found).is_up:
+        if not self._owner(found).is_up or not (found.is_loaded or self.can_write):
             raise Refused("ServiceUnitNotReady")
         found.load()
         return found
@@ -354,6 +360,24 @@ class Cluster:
         return found | {PERSIST_AS_BITMAP: str(profile.ack_format == "bitmap").lower()}
 
     # Faults
+
+    def write(self, action: Callable[[], None]) -> None:
+        """Do what writes an entry, once it can be written."""
+        if self.can_write:
+            action()
+        else:
+            self._writes.append(action)
+
+    def stop_writes(self) -> None:
+        """Lose bookies: what is sent waits, cursors are not written, and no topic is loaded."""
+        self.can_write = False
+
+    def resume_writes(self) -> None:
+        """Have them back: what waits is stored, whether or not its sender still waits for it."""
+        self.can_write = True
+        writes, self._writes = self._writes, []
+        for write in writes:
+            write()
 
     def unload(self, topic: str) -> None:
         """Unload a topic with all its partitions, in good order."""

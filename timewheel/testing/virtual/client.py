@@ -30,6 +30,8 @@ from timewheel.testing.virtual.subscriptions import BrokerConsumer, Kind, Subscr
 MAX_MESSAGE_BYTES = 5 * 1024 * 1024
 FIRST_PAUSE_MS, LONGEST_PAUSE_MS = 100, 60_000
 """Pauses between attempts to connect, which double."""
+KEEP_ALIVE_MS = 60_000
+"""Silence after which a connection is given up: a ping after ``keepAliveIntervalSeconds`` (30), and its answer's time."""
 ACK_GROUP_MS, ACK_GROUP_SIZE = 100, 1_000
 OK = _pulsar.Result.Ok
 _AGAIN = "ServiceUnitNotReady"
@@ -216,11 +218,19 @@ class _Way:
         self._cluster = cluster
         self._scheduler = cluster.scheduler
         self._queued: deque[Callable[[], None]] = deque()
-        self._is_scheduled = False
+        self._is_scheduled = self._is_held = False
 
     def put(self, action: Callable[[], None]) -> None:
         self._queued.append(action)
-        if self._is_scheduled:
+        self._go_on()
+
+    def hold(self, *, is_held: bool) -> None:
+        """Let nothing pass, or all again that waits."""
+        self._is_held = is_held
+        self._go_on()
+
+    def _go_on(self) -> None:
+        if self._is_scheduled or self._is_held or not self._queued:
             return
         self._is_scheduled = True
         if self._cluster.latency_ns:
@@ -233,7 +243,7 @@ class _Way:
 
     def _deliver(self) -> None:
         try:
-            while self._queued:
+            while self._queued and not self._is_held:
                 self._queued.popleft()()
         finally:
             self._is_scheduled = False
@@ -242,8 +252,9 @@ class _Way:
 class Link:
     """A client's connection."""
 
-    def __init__(self, cluster: Cluster) -> None:
-        self._scheduler = cluster.scheduler
+    def __init__(self, cluster: Cluster, process: Process | None) -> None:
+        self._cluster = cluster
+        self._process = process
         self._to_broker, self._to_client = _Way(cluster), _Way(cluster)
         self.is_cut = False
 
@@ -251,16 +262,26 @@ class Link:
         """Have the broker do something; ``changes`` is False for a question, and for what only carries messages."""
         if not self.is_cut:
             if changes:
-                self._scheduler.happen()
-            self._to_broker.put(action)
+                self._cluster.scheduler.happen()
+            run_step = self._cluster.run_step
+            self._to_broker.put(action if run_step is None else partial(run_step, self._process, action))
 
     def to_client(self, action: Callable[[], None]) -> None:
         if not self.is_cut:
             self._to_client.put(action)
 
+    def hold(self, *, is_held: bool) -> None:
+        """Let nothing pass, or all again that is under way."""
+        self._to_broker.hold(is_held=is_held)
+        self._to_client.hold(is_held=is_held)
+
     def cut(self) -> None:
         """Lose all that is under way, and all to come."""
         self.is_cut = True
+        self.clear()
+
+    def clear(self) -> None:
+        """Lose all that is under way."""
         self._to_broker.clear()
         self._to_client.clear()
 
@@ -277,12 +298,15 @@ class NativeClient:
     def __init__(self, cluster: Cluster, settings: Configuration, on_failure: Callable[[BaseException], None]) -> None:
         self.cluster = cluster
         self.scheduler: Scheduler = cluster.scheduler
-        self.link = Link(cluster)
         self.process: Process | None = self.scheduler.current.process
+        self.link = Link(cluster, self.process)
         self.timeout_ns = (settings.operation_timeout_seconds() or 30) * 1_000 * MS
         self.is_closed = False
         self._on_failure = on_failure
         self._open: list[Producer | Consumer | Reader] = []
+        self._giving_up: Timer | None = None
+        if self.process is not None and self.process.is_cut_off:
+            self.cut_off()
         self._calls: queue.SimpleQueue[tuple[Callable[..., Any], tuple[Any, ...]] | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="pulsar-client", daemon=True)
         self._thread.start()
@@ -415,6 +439,24 @@ class NativeClient:
             one.lost()
         self._open.clear()
 
+    def cut_off(self) -> None:
+        """Let nothing pass; after a while both ends give the connection up."""
+        self.link.hold(is_held=True)
+        if self._giving_up is None:
+            self._giving_up = self.scheduler.at(KEEP_ALIVE_MS * MS, self._give_up)
+
+    def reach_again(self) -> None:
+        """Let all pass again."""
+        if self._giving_up is not None:
+            self._giving_up.cancel()
+            self._giving_up = None
+        self.link.hold(is_held=False)
+
+    def _give_up(self) -> None:
+        self.link.clear()
+        for one in [*self._open]:
+            one.disconnected()
+
     def forget(self, one: Producer | Consumer | Reader) -> None:
         if one in self._open:
             self._open.remove(one)
@@ -444,6 +486,15 @@ class _Reconnecting:
 
     def closed_by_broker(self) -> None:
         self.client.link.to_client(self._reconnect_soon)
+
+    def disconnected(self) -> None:
+        """Lose the connection: the broker lets go of its end."""
+        self.leave()
+        self._reconnect_soon()
+
+    def leave(self) -> None:
+        """Be removed at the broker."""
+        raise NotImplementedError
 
     def _reconnect_soon(self) -> None:
         self.at_broker = None
@@ -501,7 +552,7 @@ class _Lane(_Reconnecting):
                 self.client.link.to_client(self._reconnect_soon)
             return
         for handover in [*self.pending]:
-            self._publish(handover)
+            self.client.cluster.write(partial(self._publish, handover))
 
     def _publish(self, handover: _Handover) -> None:
         link, at_broker, topic = self.client.link, self.at_broker, self._topic
@@ -515,9 +566,18 @@ class _Lane(_Reconnecting):
         except Refused as refused:
             link.to_client(partial(self._fail_all, refused.result))
         else:
-            link.to_client(partial(self._stored, handover, position))
+            link.to_client(partial(self._answered, at_broker, handover, position))
+
+    def leave(self) -> None:
+        if self.at_broker is not None and self._topic is not None:
+            self._topic.close_producer(self.at_broker)
+        self.at_broker = None
 
     # At the client
+
+    def _answered(self, at_broker: BrokerProducer, handover: _Handover, position: EntryPosition) -> None:
+        if not at_broker.is_killed:
+            self._stored(handover, position)
 
     def send(self, sent: Sent, callback: SendCallback) -> None:
         if self.is_closed:
@@ -574,7 +634,8 @@ class _Lane(_Reconnecting):
         if deadline_ns is not None and self._timeout is None:
             self._timeout = self.scheduler.at(timeout_ms * MS, self._time_out)
         if self.at_broker is not None:
-            self.client.link.to_broker(partial(self._publish, handover), changes=False)
+            write = partial(self.client.cluster.write, partial(self._publish, handover))
+            self.client.link.to_broker(write, changes=False)
 
     def _stored(self, handover: _Handover, position: EntryPosition) -> None:
         if not self.pending or self.pending[0] is not handover:
@@ -621,10 +682,7 @@ class _Lane(_Reconnecting):
         self.is_closed = True
         if self._timeout is not None:
             self._timeout.cancel()
-        at_broker, topic = self.at_broker, self._topic
-        if at_broker is not None and topic is not None:
-            topic.close_producer(at_broker)
-        self.at_broker = None
+        self.leave()
 
 
 def _refuse(callback: SendCallback, result: str) -> None:
@@ -723,6 +781,10 @@ class Producer:
     def lost(self) -> None:
         for lane in self._lanes:
             lane.close()
+
+    def disconnected(self) -> None:
+        for lane in self._lanes:
+            lane.disconnected()
 
 
 def _java_hash(key: bytes) -> int:
@@ -862,6 +924,9 @@ class _Part(_Reconnecting):
         self.is_closed = True
         if self._ack_timer is not None:
             self._ack_timer.cancel()
+        self.leave()
+
+    def leave(self) -> None:
         if self.at_broker is not None and self.subscription is not None:
             self.subscription.remove(self.at_broker)
         self.at_broker = None
@@ -1094,6 +1159,10 @@ class Consumer:
         self._inbox.is_closed = True
         self.close_parts()
 
+    def disconnected(self) -> None:
+        for part in self.parts:
+            part.disconnected()
+
 
 def _sought(part: _Part, place: Any) -> None:
     subscription = part.subscription
@@ -1202,3 +1271,6 @@ class Reader:
     def lost(self) -> None:
         self._inbox.is_closed = True
         self.part.lost()
+
+    def disconnected(self) -> None:
+        self.part.disconnected()

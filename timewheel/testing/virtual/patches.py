@@ -9,6 +9,8 @@ well, on all threads.
 from __future__ import annotations
 
 import asyncio
+import itertools
+import logging
 import os
 import queue
 import sys
@@ -19,9 +21,10 @@ from _thread import LockType, allocate_lock
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from threading import Thread
 from types import GenericAlias
-from typing import Any
+from typing import Any, cast
 from unittest import mock
 
 from timewheel.core import clock
@@ -242,7 +245,17 @@ def _of_event_loops(scheduler: Scheduler) -> list[Replacement]:
 
 def _of_threads(scheduler: Scheduler) -> list[Replacement]:
     real_start, real_join, real_is_alive = Thread.start, Thread.join, Thread.is_alive
-    real_bootstrap: Callable[[Thread], None] = vars(Thread)["_bootstrap"]
+    real_init, real_bootstrap = Thread.__init__, cast("Callable[[Thread], None]", vars(Thread)["_bootstrap"])
+    numbers = itertools.count(1)
+
+    def init(thread: Thread, *given: Any, **named: Any) -> None:
+        if scheduler.is_mine:
+            vars(thread)["_virtual_number"] = next(numbers)
+        real_init(thread, *given, **named)
+
+    def hash_of(thread: Thread) -> int:
+        # A pool has a set of its threads, and joins them in its order: not by their addresses, which chance decides.
+        return vars(thread).get("_virtual_number") or object.__hash__(thread)
 
     def start(thread: Thread) -> None:
         if scheduler.is_mine and thread.ident is None:
@@ -268,6 +281,9 @@ def _of_threads(scheduler: Scheduler) -> list[Replacement]:
         return real_is_alive(thread) if task is None else not task.is_done and thread.ident is not None
 
     return [
+        (threading, "_counter", either(lambda: scheduler.is_mine, vars(threading)["_counter"], partial(next, numbers))),
+        (Thread, "__init__", init),
+        (Thread, "__hash__", hash_of),
         (Thread, "start", start),
         (Thread, "_bootstrap", bootstrap),
         (Thread, "join", join),
@@ -275,8 +291,22 @@ def _of_threads(scheduler: Scheduler) -> list[Replacement]:
     ]
 
 
+def _of_processes(scheduler: Scheduler) -> list[Replacement]:
+    def getpid() -> int:
+        process = scheduler.current.process
+        return 1 if process is None else process.pid
+
+    return [(os, "getpid", either(lambda: scheduler.is_mine, os.getpid, getpid))]
+
+
 def _of_failures(scheduler: Scheduler) -> list[Replacement]:
-    real = threading.excepthook
+    real, logger = threading.excepthook, logging.getLogger("concurrent.futures")
+    critical = logger.critical
+
+    def tell(text: str, *given: Any, **named: Any) -> None:
+        # The threads of a pool tell what ends them.
+        if not isinstance(sys.exc_info()[1], Killed):
+            critical(text, *given, **named)
 
     def excepthook(raised: Any) -> None:
         if raised.thread is None or scheduler.task_of(raised.thread) is None:
@@ -284,10 +314,10 @@ def _of_failures(scheduler: Scheduler) -> list[Replacement]:
         elif not isinstance(raised.exc_value, Killed):
             scheduler.failed(raised.thread, raised.exc_value)
 
-    return [(threading, "excepthook", excepthook)]
+    return [(threading, "excepthook", excepthook), (logger, "critical", tell)]
 
 
-_KINDS = (_of_waits, _of_clocks, _of_event_loops, _of_threads, _of_failures)
+_KINDS = (_of_waits, _of_clocks, _of_event_loops, _of_threads, _of_processes, _of_failures)
 
 
 @contextmanager
@@ -297,7 +327,8 @@ def _one_core() -> Iterator[None]:
         yield
         return
     before = os.sched_getaffinity(0)
-    os.sched_setaffinity(0, {sorted(before)[os.getpid() % len(before)]})
+    worker = os.environ.get("PYTEST_XDIST_WORKER", "").removeprefix("gw")  # side by side with others
+    os.sched_setaffinity(0, {sorted(before)[int(worker or os.getpid()) % len(before)]})
     try:
         yield
     finally:

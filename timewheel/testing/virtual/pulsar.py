@@ -17,6 +17,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from functools import partial
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 from unittest import mock
@@ -29,6 +30,7 @@ from timewheel.broker.admin.client import AdminClient
 from timewheel.core.broker_profile import DEFAULT_PROFILE, BrokerProfile
 from timewheel.core.envelope import Envelope, due_in
 from timewheel.core.errors import EnvelopeError
+from timewheel.producers import base_producer
 from timewheel.testing.virtual.admin import VirtualAdmin
 from timewheel.testing.virtual.brokers import Cluster
 from timewheel.testing.virtual.client import Configuration, MessageBuilder, NativeClient
@@ -55,21 +57,38 @@ class VirtualProcess:
 
     def __init__(self, owner: VirtualPulsar, name: str) -> None:
         self._owner = owner
-        self.process = Process(name)
+        self.process = Process(name, owner.new_pid())
 
     def kill(self) -> None:
-        """End it as ``kill -9`` does: no thread takes another step, and the brokers lose its connections."""
+        """End it as ``kill -9`` does: no thread takes another step, and the brokers lose its connections; at once, or
+        after a minute if they could not be reached, as with the loss of a host.
+        """
         self._owner.scheduler.kill(self.process)
-        for client in self._owner.clients_of(self.process):
-            client.lose()
+        if not self.process.is_cut_off:
+            for client in self._owner.clients_of(self.process):
+                client.lose()
 
     def freeze(self) -> None:
-        """Stop it as ``SIGSTOP`` does: its connections stay open."""
+        """Stop it as ``SIGSTOP`` does: the brokers give its connections up after a minute."""
         self.process.is_frozen = True
+        self.disconnect()
 
     def thaw(self) -> None:
         """Let it go on."""
         self.process.is_frozen = False
+        self.reconnect()
+
+    def disconnect(self) -> None:
+        """Cut it off from the brokers, as a switch does that is down: both ends give up after a minute."""
+        self.process.is_cut_off = True
+        for client in self._owner.clients_of(self.process):
+            client.cut_off()
+
+    def reconnect(self) -> None:
+        """Let all pass again."""
+        self.process.is_cut_off = False
+        for client in self._owner.clients_of(self.process):
+            client.reach_again()
 
 
 class VirtualPulsar:
@@ -109,12 +128,14 @@ class VirtualPulsar:
         self.admin_transport = VirtualAdmin(self.cluster)
         self._clients: list[NativeClient] = []
         self._stack = ExitStack()
-        self._numbers = itertools.count(1)
+        self._pids = itertools.count(2)
+        self.new_pid = partial(next, self._pids)
 
     def __enter__(self) -> Self:
         with ExitStack() as stack:
             is_mine = self._is_mine
             stack.enter_context(patched(self.scheduler, self._random_bytes))
+            stack.enter_context(mock.patch.dict(base_producer._STAMPS, clear=True))  # noqa: SLF001 - by process
             for name in (
                 "ProducerConfiguration",
                 "ConsumerConfiguration",
@@ -176,6 +197,11 @@ class VirtualPulsar:
     def admin_url(self) -> str:
         return ADMIN_URL
 
+    @property
+    def version(self) -> str:
+        """The version that the brokers report."""
+        return self.cluster.version
+
     def client(self, **options: Any) -> pulsar.Client:
         """Return a new client; ``options`` as for `pulsar.Client`."""
         return pulsar.Client(SERVICE_URL, **options)
@@ -213,7 +239,7 @@ class VirtualPulsar:
 
     def start(self, target: Callable[..., Any], *arguments: Any, name: str | None = None) -> VirtualProcess:
         """Run a function on a thread of a process of its own, which can be killed and frozen."""
-        process = VirtualProcess(self, name or f"process-{next(self._numbers)}")
+        process = VirtualProcess(self, name or "service")
         thread = threading.Thread(target=target, args=arguments, name=process.process.name, daemon=True)
         starting = self.scheduler.current
         before, starting.process = starting.process, process.process
@@ -233,6 +259,14 @@ class VirtualPulsar:
         self.cluster.kill(broker)
         if not any(one.is_up for one in self.cluster.brokers):
             broker.is_up = True
+
+    def stop_writes(self) -> None:
+        """Let the brokers lose their bookies: sends wait, and may time out; acknowledgements are kept in memory."""
+        self.cluster.stop_writes()
+
+    def resume_writes(self) -> None:
+        """Let them write again; all that waits is stored."""
+        self.cluster.resume_writes()
 
     # What waits
 

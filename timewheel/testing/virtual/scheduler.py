@@ -99,9 +99,11 @@ _OURS, _USERS = ("timewheel-", "pulsar-client"), ("timewheel-worker", "timewheel
 class Process:
     """Threads that are killed and frozen together, like the threads of an operating system's process."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, pid: int) -> None:
         self.name = name
+        self.pid = pid
         self.is_frozen = False
+        self.is_cut_off = False  # from the brokers
 
 
 class Timer:

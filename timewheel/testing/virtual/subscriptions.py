@@ -155,16 +155,16 @@ class Subscription:
             self.dispatcher.stop()
         self._moved()
 
-    def _moved(self) -> None:
+    def _moved(self, *, at_once: bool = False) -> None:
         topic = self.topic
-        is_written = self.cursor.write(topic.now_ms, topic.new_ledger_id)
+        is_written = topic.cluster.can_write and self.cursor.write(topic.now_ms, topic.new_ledger_id, at_once=at_once)
         if not is_written and self._flush is None and self.is_durable:
             self._flush = self.scheduler.at(topic.flush_ms * MS, self._write)
         self.dispatcher.acknowledged()
 
     def _write(self) -> None:
         self._flush = None
-        self.cursor.write(self.topic.now_ms, self.topic.new_ledger_id, at_once=True)
+        self._moved(at_once=True)
 
     def give(self, consumer: BrokerConsumer, entries: list[Entry]) -> None:
         """Send entries to a consumer."""

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from tests.broker.due_topic import SUBSCRIPTION, Handled, backlog, make_topic, now_ms, running
-from tests.broker.test_cancel import SCHEMES, plan_on, provisioned
+from tests.behaviour.test_cancel import SCHEMES, plan_on, provisioned
 from tests.broker.test_retry import left, retrying
 from tests.support.processes import StartedThreads
 from timewheel.consumers import (

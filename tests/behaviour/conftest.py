@@ -1,0 +1,52 @@
+"""Tests of what our services do, on a virtual Pulsar; with ``--real`` on a real one, as those that are marked ``real``."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.broker.conftest import client, connect, namespace, stage, topic
+from timewheel.broker.admin.client import AdminClient
+from timewheel.testing import Broker
+from timewheel.testing.virtual import VirtualPulsar
+
+__all__ = ["client", "connect", "namespace", "stage", "topic"]
+
+LATENCY_NS = 200_000
+
+
+def is_real(request: pytest.FixtureRequest) -> bool:
+    """Return whether a test wants a real broker."""
+    return bool(request.config.getoption("real")) or request.node.get_closest_marker("real") is not None
+
+
+@pytest.fixture
+def pulsar_broker(request: pytest.FixtureRequest) -> Iterator[Broker]:
+    if is_real(request):
+        yield request.getfixturevalue("pulsar_broker")
+        return
+    with VirtualPulsar() as virtual:
+        virtual.cluster.latency_ns = LATENCY_NS
+        yield virtual
+
+
+@pytest.fixture
+def pulsar_client(request: pytest.FixtureRequest, pulsar_broker: Broker) -> Iterator[Any]:
+    yield pulsar_broker.client() if isinstance(pulsar_broker, VirtualPulsar) else request.getfixturevalue("pulsar_client")
+
+
+@pytest.fixture
+def admin(pulsar_broker: Broker) -> Iterator[AdminClient]:
+    with AdminClient(pulsar_broker.admin_url) as opened:
+        yield opened
+
+
+@pytest.fixture
+def tenant(admin: AdminClient) -> str:
+    """A tenant of the test's own."""
+    name = f"tenant-{uuid.uuid4().hex[:8]}"
+    assert admin.tenants.create(name)
+    return name

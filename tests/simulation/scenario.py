@@ -1,0 +1,166 @@
+"""What a seed decides: the plan, the timers, the services, and the faults."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from timewheel.core import Plan, parse_plan
+
+SCHEMES = {
+    "native": "[native]",
+    "relay-held tiers": '[tiered]\nwindow = "1m"\ntiers = ["1m", "5m", "20m"]',
+    "broker-held tiers": '[tiered]\nwindow = "1m"\ntiers = ["1m", "5m", "20m"]\nhold = "broker"',
+    "a wheel": '[wheel]\n[[wheel.rings]]\nslot = "1m"\nslots = 64',
+    "two rings": '[wheel]\n[[wheel.rings]]\nslot = "1m"\nslots = 14\n[[wheel.rings]]\nslot = "10m"\nslots = 10',
+    "a calendar": '[calendar]\ninterval = "10m"',
+}
+CHANGED = {
+    "relay-held tiers": '[tiered]\nwindow = "2m"\ntiers = ["1m", "5m", "10m", "20m"]',
+    "broker-held tiers": '[tiered]\nwindow = "2m"\ntiers = ["1m", "5m", "10m", "20m"]\nhold = "broker"',
+}
+"""Schemes of the next revision: another window, one more tier."""
+PLAN = """
+format = 1
+revision = {revision}
+due_topic = "persistent://public/default/timers"
+subscriptions = {subscriptions}
+max_delay = "1h"
+guard = "10s"
+partitions = {partitions}
+retry = true
+{scheme}
+[cancel]
+"""
+LOAD_S = 1_200
+LONGEST_S = 3_000
+LONGEST_RETRY_S = 600
+
+Kind = Literal[
+    "kill", "freeze", "cut off", "lose host", "stop", "unload", "kill broker", "clocks back",
+    "clocks forward", "deploy", "no writes"
+]
+PROCESS_KINDS: tuple[Kind, ...] = ("kill", "freeze", "cut off", "lose host", "stop")
+KINDS: tuple[Kind, ...] = (*PROCESS_KINDS, "unload", "kill broker", "clocks back", "clocks forward", "deploy", "no writes")
+STEPS = ("", "publish", "acknowledged", "flow", "connect", "reconnect", "request", "close")
+"""Steps at the broker, by the first part of their name, after which a process is struck; empty: at the time itself."""
+
+
+@dataclass(frozen=True, slots=True)
+class Timer:
+    """A timer that is sent."""
+
+    at_s: float
+    delay_s: float
+    cancel_s: float | None = None  # so long after its send it is cancelled
+    failures: int = 0  # attempts that its handler postpones
+    gives_up: bool = False  # its sender does not send it again after a send that has failed
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """A fault from a time on: at once, or after some steps of the process that it strikes."""
+
+    at_s: float
+    kind: Kind
+    number: int  # of what it strikes, whatever there is
+    lasts_s: float
+    step: str = ""
+    steps: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    """All that a seed decides, but for the turns of threads."""
+
+    seed: int
+    scheme: str
+    partitions: int
+    subscriptions: tuple[str, ...]
+    brokers: int
+    consumers: int  # of each subscription
+    relays: int  # besides those inside consumers
+    latency_us: int
+    handling_s: float  # longest time of a handler
+    timers: tuple[Timer, ...]
+    faults: tuple[Fault, ...]
+    change_s: float | None  # time at which the next revision is rolled out
+
+    @classmethod
+    def drawn(cls, seed: int) -> Scenario:
+        rng = random.Random(seed)
+        scheme = rng.choice([*SCHEMES])
+        timers = _timers(rng)
+        kinds = rng.sample(KINDS, rng.choice([0, 1, 1, 2, 3]))
+        faults = [_fault(rng, kind, timers) for kind in kinds for _ in range(rng.randint(1, 5))]
+        return cls(
+            seed=seed,
+            scheme=scheme,
+            partitions=rng.choice([1, 1, 2]),
+            subscriptions=rng.choice([("service",), ("service",), ("service", "audit")]),
+            brokers=rng.choice([1, 3]),
+            consumers=rng.randint(1, 3),
+            relays=rng.randint(0, 1),
+            latency_us=rng.choice([0, 200, 5_000]),
+            handling_s=rng.choice([0, 0, 0.3, 2]),
+            timers=timers,
+            faults=tuple(sorted(faults, key=lambda one: one.at_s)),
+            change_s=rng.uniform(0, LOAD_S) if scheme in CHANGED and rng.random() < 0.3 else None,
+        )
+
+    def plan(self, revision: int = 1) -> Plan:
+        scheme = (CHANGED if revision > 1 else SCHEMES)[self.scheme]
+        named = "[" + ", ".join(f'"{name}"' for name in self.subscriptions) + "]"
+        return parse_plan(
+            PLAN.format(revision=revision, subscriptions=named, partitions=self.partitions, scheme=scheme)
+        )
+
+    @property
+    def ends_s(self) -> float:
+        """When the last timer is due, its attempts are made, and the last fault is over."""
+        return max(
+            [one.at_s + one.delay_s + one.failures * LONGEST_RETRY_S for one in self.timers]
+            + [one.at_s + one.lasts_s for one in self.faults]
+        )
+
+    def __str__(self) -> str:
+        return (
+            f"seed {self.seed}: {self.scheme}, {self.partitions} partitions, subscriptions {self.subscriptions}, "
+            f"{self.brokers} brokers, {self.consumers} consumers each, {self.relays} relays, latency "
+            f"{self.latency_us} us, handlers up to {self.handling_s} s, {len(self.timers)} timers"
+        )
+
+
+def _timers(rng: random.Random) -> tuple[Timer, ...]:
+    herd_s = rng.uniform(300, LONGEST_S)
+    has_herd, has_cancels, has_failures = rng.random() < 0.2, rng.random() < 0.5, rng.random() < 0.3
+    timers = []
+    for _ in range(rng.randint(10, 60)):
+        at_s = rng.uniform(0, LOAD_S)
+        delay_s = rng.choice([rng.uniform(0, 90), rng.uniform(0, LONGEST_S), 600.0])
+        if has_herd and rng.random() < 0.7:
+            delay_s = max(herd_s - at_s, 0)
+        cancel_s = None
+        if has_cancels and rng.random() < 0.3:
+            cancel_s = rng.choice([rng.uniform(0, delay_s), max(delay_s - rng.uniform(0, 3), 0)])
+        failures = rng.randint(1, 2) if has_failures and rng.random() < 0.3 else 0
+        timers.append(Timer(at_s, delay_s, cancel_s, failures, rng.random() < 0.3))
+    return tuple(sorted(timers, key=lambda one: one.at_s))
+
+
+def _fault(rng: random.Random, kind: Kind, timers: Sequence[Timer]) -> Fault:
+    at_s = max(_moment(rng, timers) + rng.choice([0, rng.gauss(0, 0.05), rng.gauss(0, 5)]), 0.0)
+    is_of_process = kind in PROCESS_KINDS
+    lasts = is_of_process or kind == "no writes"
+    lasts_s = rng.choice([rng.uniform(0.05, 3), rng.uniform(0.5, 120)]) if lasts else 0.0
+    step = rng.choice(STEPS) if is_of_process else ""
+    return Fault(at_s, kind, rng.randrange(1_000), lasts_s, step, rng.randint(1, 4) if step else 0)
+
+
+def _moment(rng: random.Random, timers: Sequence[Timer]) -> float:
+    """Return a time at which something happens to a timer: its sending, its due time, or about that of a hop."""
+    one = rng.choice(timers)
+    due_s = one.at_s + one.delay_s
+    return rng.choice([one.at_s, due_s, one.at_s + 60, one.at_s + 300, max(due_s - 60, 0)])
