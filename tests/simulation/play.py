@@ -22,6 +22,7 @@ from timewheel.core.errors import EnvelopeError
 from timewheel.core.names import RELAY_SUBSCRIPTION
 from timewheel.core.steps import longest_due_stay_ms
 from timewheel.errors import CancelFailed, CancelOutcomeUnknown, SendFailed, SendOutcomeUnknown
+from timewheel.hooks import Event
 from timewheel.producers import DelayedProducer
 from timewheel.provision import ensure
 from timewheel.relay import Relay
@@ -156,6 +157,9 @@ class Play:
         stop = self._stops[name] = threading.Event()
         self._processes[name] = self._virtual.start(service, name, stop, name=name)
 
+    def _event(self, name: str, event: Event) -> None:
+        self.tell(f"{name} says: {event}")
+
     def _rng(self, name: str) -> random.Random:
         return random.Random(f"{self.scenario.seed} {name} {self.now_s}")
 
@@ -165,7 +169,9 @@ class Play:
         def handle(message: DelayedMessage) -> None:
             self._handle(subscription, who, message, rng)
 
-        consumer = DelayedConsumer(self._virtual.client(), self.plan, subscription, rng=self._rng(name))
+        consumer = DelayedConsumer(
+            self._virtual.client(), self.plan, subscription, rng=self._rng(name), hooks=(partial(self._event, name),)
+        )
         threading.Thread(target=_stop_after, args=(stop, consumer.stop), daemon=True).start()
         with consumer:
             consumer.run(handle, workers=2)
@@ -204,9 +210,7 @@ class Play:
         return not scenario.faults and not scenario.handling_s and scenario.change_s is None
 
     def _relay(self, name: str, stop: threading.Event) -> None:
-        relay = Relay(
-            self._virtual.client(), self.plan, rng=self._rng(name), relay_id=f"{name}-{self.now_s:.0f}".replace(" ", "-")
-        )
+        relay = Relay(self._virtual.client(), self.plan, rng=self._rng(name), hooks=(partial(self._event, name),))
         with relay:
             stop.wait()
 
@@ -292,7 +296,7 @@ class Play:
         step = _name_of(action)
         for item in [*self._waiting]:
             name, awaited, fault = item
-            if process is self._processes[name].process and step.startswith(awaited):
+            if process is self._processes[name].process and step == awaited:
                 self._seen[id(fault)] += 1
                 if self._seen[id(fault)] >= fault.steps:
                     self._waiting.remove(item)
@@ -459,7 +463,7 @@ def _stop_after(stop: threading.Event, action: Callable[[], None]) -> None:
 
 def _name_of(action: Any) -> str:
     while isinstance(action, partial):
-        action = action.func
+        action = action.args[0] if action.args and callable(action.args[0]) else action.func
     return str(getattr(action, "__name__", "")).strip("_")
 
 

@@ -44,8 +44,8 @@ Kind = Literal[
 ]
 PROCESS_KINDS: tuple[Kind, ...] = ("kill", "freeze", "cut off", "lose host", "stop")
 KINDS: tuple[Kind, ...] = (*PROCESS_KINDS, "unload", "kill broker", "clocks back", "clocks forward", "deploy", "no writes")
-STEPS = ("", "publish", "acknowledged", "flow", "connect", "reconnect", "request", "close")
-"""Steps at the broker, by the first part of their name, after which a process is struck; empty: at the time itself."""
+STEPS = ("", "publish", "publish", "acknowledged", "flow", "connect", "reconnect", "let_go", "last_position")
+"""Steps at the broker after which a process is struck; empty: at the time itself."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -337,14 +337,7 @@ class NativeClient:
         while True:
             answers: list[tuple[bool, Any]] = []
 
-            def at_broker(answers: list[tuple[bool, Any]] = answers) -> None:
-                try:
-                    answer = True, action()
-                except Refused as refused:
-                    answer = False, refused.result
-                self.link.to_client(partial(answers.append, answer))
-
-            self.link.to_broker(at_broker, changes=changes)
+            self.link.to_broker(partial(self._answer, action, answers), changes=changes)
             if not answers:
                 self.scheduler.wait(partial(bool, answers), deadline_ns - self.scheduler.monotonic_ns)
             if answers and answers[0][0]:
@@ -357,14 +350,31 @@ class NativeClient:
             self.scheduler.wait(None, min(pause_ms * MS, left_ns))
             pause_ms = min(2 * pause_ms, LONGEST_PAUSE_MS)
 
+    def _answer(self, action: Callable[[], Any], answers: list[tuple[bool, Any]]) -> None:
+        try:
+            answer = True, action()
+        except Refused as refused:
+            answer = False, refused.result
+        self.link.to_client(partial(answers.append, answer))
+
     # As `_pulsar.Client`
 
     def create_producer(self, topic: str, settings: Configuration) -> Producer:
         names = self.ask(lambda: self.cluster.partitions(topic))
         producer = Producer(self, full_name(topic), names, settings)
-        self.request(producer.connect)
-        self._open.append(producer)
+        self._open_by(producer, [producer.connect])
         return producer
+
+    def _open_by(self, one: Producer | Consumer | Reader, steps: Iterable[Callable[[], Any]]) -> None:
+        """Open something by steps at the broker, which lets go of it with the connection, whenever that is lost."""
+        self._open.append(one)
+        try:
+            for step in steps:
+                self.request(step)
+        except Exception:
+            # The broker may do it later than the client waits for.
+            self.link.to_broker(partial(self.let_go, one))
+            raise
 
     def create_producer_async(self, topic: str, settings: Any, callback: Callable[[Any, Any], None]) -> None:
         own = settings if isinstance(settings, Configuration) else Configuration()
@@ -392,19 +402,12 @@ class NativeClient:
 
     def _subscribed(self, names: list[str], topic: str, subscription: str, settings: Configuration) -> Consumer:
         consumer = Consumer(self, topic, names, subscription, settings)
-        try:
-            for part in consumer.parts:
-                self.request(part.connect)
-        except Exception:
-            consumer.close_parts()
-            raise
-        self._open.append(consumer)
+        self._open_by(consumer, [part.connect for part in consumer.parts])
         return consumer
 
     def create_reader(self, topic: str, start: Any, settings: Configuration) -> Reader:
         reader = Reader(self, full_name(topic), start, settings)
-        self.request(reader.part.connect)
-        self._open.append(reader)
+        self._open_by(reader, [reader.part.connect])
         return reader
 
     def get_topic_partitions(self, topic: str) -> list[str]:
@@ -457,7 +460,9 @@ class NativeClient:
         for one in [*self._open]:
             one.disconnected()
 
-    def forget(self, one: Producer | Consumer | Reader) -> None:
+    def let_go(self, one: Producer | Consumer | Reader) -> None:
+        """Close something at the broker, which calls this: not before, it is gone with the connection."""
+        one.lost()
         if one in self._open:
             self._open.remove(one)
 
@@ -768,14 +773,12 @@ class Producer:
         for lane in self._lanes:
             lane._fail_all("AlreadyClosed")  # noqa: SLF001
             lane.is_closed = True
-        self._client.forget(self)
-        self._client.request(self.lost)
+        self._client.request(partial(self._client.let_go, self))
 
     def close_async(self, callback: Callable[[Any], None] | None) -> None:
         for lane in self._lanes:
             lane.is_closed = True
-        self._client.forget(self)
-        self._client.link.to_broker(self.lost)
+        self._client.link.to_broker(partial(self._client.let_go, self))
         self._client.call(callback, OK)
 
     def lost(self) -> None:
@@ -1119,11 +1122,10 @@ class Consumer:
             for part in self.parts:
                 if part.subscription is not None:
                     part.subscription.topic.subscriptions.pop(self._name, None)
-            self.close_parts()
+            self._client.let_go(self)
 
         self._client.request(at_broker)
         self._inbox.close()
-        self._client.forget(self)
 
     def pause_message_listener(self) -> None:
         raise error_of("OperationNotSupported")
@@ -1140,24 +1142,19 @@ class Consumer:
         for part in self.parts:
             part.flush_acks()
         self._inbox.close()
-        self._client.forget(self)
-        self._client.request(self.close_parts)
+        self._client.request(partial(self._client.let_go, self))
 
     def close_async(self, callback: Callable[[Any], None] | None) -> None:
         for part in self.parts:
             part.flush_acks()
         self._inbox.close()
-        self._client.forget(self)
-        self._client.link.to_broker(self.close_parts)
+        self._client.link.to_broker(partial(self._client.let_go, self))
         self._client.call(callback, OK)
-
-    def close_parts(self) -> None:
-        for part in self.parts:
-            part.lost()
 
     def lost(self) -> None:
         self._inbox.is_closed = True
-        self.close_parts()
+        for part in self.parts:
+            part.lost()
 
     def disconnected(self) -> None:
         for part in self.parts:
@@ -1265,8 +1262,7 @@ class Reader:
         if self._inbox.is_closed:
             return
         self._inbox.close()
-        self._client.forget(self)
-        self._client.request(self.part.lost)
+        self._client.request(partial(self._client.let_go, self))
 
     def lost(self) -> None:
         self._inbox.is_closed = True
