@@ -296,6 +296,16 @@ class ClientContract:
 
         assert [consumer.receive(RECEIVE_MS).data() for _ in range(2)] == [b"2", b"3"]
 
+    def test_what_has_arrived_stays_when_all_is_asked_for_again(self, client: ClientLike, partition: str) -> None:
+        consumer, producer = subscribed(client, partition), _group_producer(client, partition)
+        _sent_as_group(producer, (b"1", b"2", b"3"), 1)  # an entry: all of it comes at once
+        received = [consumer.receive(RECEIVE_MS).data()]
+
+        consumer.redeliver_unacknowledged_messages()
+
+        received += [consumer.receive(RECEIVE_MS).data() for _ in range(5)]
+        assert received == [b"1", b"2", b"3", b"1", b"2", b"3"]
+
     def test_a_negative_acknowledgement_brings_the_message_again(self, client: ClientLike, partition: str) -> None:
         consumer = subscribed(client, partition, pulsar.ConsumerType.Shared, negative_ack_redelivery_delay_ms=100)
         message = sent_and_received(client.create_producer(partition), consumer, content=b"x")

@@ -50,11 +50,11 @@ def begin_worker(cores: Any) -> None:
     logging.disable()
 
 
-def judged_mutations(chosen: str, workers: int, *, is_kept: bool) -> int:
+def judged_mutations(chosen: str, most: int, workers: int, *, is_kept: bool) -> int:
     """Play mutations, each until a seed finds it, or by the seed that found it before; return how many are not found."""
     kept = json.loads(CAUGHT.read_text()) if CAUGHT.exists() else {}
     names = [name for name in MUTATIONS if chosen in name]
-    seeds = [[kept[name]] if is_kept else range(MUTATION_SEEDS) for name in names]
+    seeds = [[kept[name]] if is_kept else range(most) for name in names]
     missed = 0
     with ProcessPoolExecutor(workers, initializer=begin_worker, initargs=(cores_of(workers),)) as pool:
         for name, seed, sentence in pool.map(caught_by, names, seeds):
@@ -84,7 +84,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if os.environ.get("PYTHONHASHSEED") != "0":
         parser.error("set PYTHONHASHSEED=0, or a seed has another history in each process")
     if options.mutations is not None:
-        return bool(judged_mutations(options.mutations, options.workers, is_kept=options.kept))
+        return bool(
+            judged_mutations(options.mutations, options.seeds or MUTATION_SEEDS, options.workers, is_kept=options.kept)
+        )
     if options.seed is not None:
         without = tuple(int(number) for number in options.without.split(",") if number)
         scenario, verdict = played(options.seed, without)

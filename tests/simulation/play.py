@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import hashlib
 import random
+import signal
 import threading
 import time
 from collections import Counter
@@ -14,6 +15,8 @@ from functools import partial
 from itertools import pairwise
 from typing import Any, NamedTuple
 
+import pulsar
+
 from tests.simulation.scenario import LONGEST_RETRY_S, PROCESS_KINDS, Fault, Scenario, Timer
 from timewheel.consumers import DelayedConsumer, DelayedMessage, RetryLater
 from timewheel.core import Answer, Plan
@@ -21,7 +24,7 @@ from timewheel.core.envelope import Envelope
 from timewheel.core.errors import EnvelopeError
 from timewheel.core.names import RELAY_SUBSCRIPTION
 from timewheel.core.steps import longest_due_stay_ms
-from timewheel.errors import CancelFailed, CancelOutcomeUnknown, SendFailed, SendOutcomeUnknown
+from timewheel.errors import BrokerUnreachable, CancelFailed, CancelOutcomeUnknown, SendFailed, SendOutcomeUnknown
 from timewheel.hooks import Event
 from timewheel.producers import DelayedProducer
 from timewheel.provision import ensure
@@ -30,6 +33,8 @@ from timewheel.testing.virtual import VirtualProcess, VirtualPulsar
 from timewheel.testing.virtual.ledgers import Entry
 
 BEGINS = dt.datetime(2027, 1, 1, tzinfo=dt.UTC)
+LIMIT_S = 60
+"""Of this machine's time: a service turns in a circle."""
 DRAIN_S = 900
 """After the last due time and the last fault: all that may still come has come."""
 SOON_S = 1.0
@@ -173,6 +178,13 @@ class Play:
             self._virtual.client(), self.plan, subscription, rng=self._rng(name), hooks=(partial(self._event, name),)
         )
         threading.Thread(target=_stop_after, args=(stop, consumer.stop), daemon=True).start()
+        try:
+            consumer.start()
+        except (BrokerUnreachable, pulsar.PulsarException) as error:
+            # A service ends if it cannot begin, and is started again.
+            self.tell(f"{name} cannot begin: {error}")
+            self._after(5, partial(self._replace, name, self._processes[name]))
+            return
         with consumer:
             consumer.run(handle, workers=2)
 
@@ -312,6 +324,11 @@ class Play:
             self._strike_process(fault, name, step)
             return
         self.verdict.situations["cluster", fault.kind, ""] += 1
+        if fault.kind == "power cut":
+            self.tell(f"the power is cut for {fault.lasts_s:.1f} s")
+            for one in [*self._processes]:
+                self._strike_process(replace(fault, kind="kill"), one, "")
+            return
         if fault.kind == "deploy":
             self.tell("all services are deployed anew")
             self._deploy()
@@ -424,8 +441,9 @@ class Play:
         if first.by == then.by:
             return False  # once in a process
         since_s = first.began_s - SOON_S
-        if self.scenario.scheme == "broker-held tiers" or len(self.timers[timer_id].sends) > 1:
-            since_s = self._planned(timer_id).at_s  # a hop or a send that was made again has stored a copy
+        planned, sends = self._planned(timer_id), self.timers[timer_id].sends
+        if self.scenario.scheme == "broker-held tiers" or len(sends) > 1 or planned.failures:
+            since_s = planned.at_s  # a hop, a send or an attempt that was made again has stored a copy
         return any(begin_s <= then.began_s and since_s <= end_s for begin_s, end_s in self._disturbed_s)
 
     def _judge_stays(self) -> None:
@@ -435,7 +453,9 @@ class Play:
         longest_ms = longest_due_stay_ms(self.plan)
         for timer_id, entered_ms, due_ms in _in_due_topics(self._virtual, self.plan):
             if due_ms - entered_ms > longest_ms + 5_000:
-                self.break_promise(f"{timer_id} entered the due topic {(due_ms - entered_ms) / 1000:.1f} s before its due time")
+                self.break_promise(
+                    f"{timer_id} entered the due topic {(due_ms - entered_ms) / 1000:.1f} s before its due time"
+                )
 
 
 def _in_due_topics(virtual: VirtualPulsar, plan: Plan) -> Iterable[tuple[str, int, int]]:
@@ -474,11 +494,19 @@ def played(seed: int, without: Sequence[int] = ()) -> tuple[Scenario, Verdict]:
         kept = tuple(fault for number, fault in enumerate(scenario.faults) if number not in without)
         scenario = replace(scenario, faults=kept)
     play = Play(scenario)
+    signal.signal(signal.SIGALRM, _takes_too_long)
+    signal.alarm(LIMIT_S)
     try:
         return scenario, play.run()
     except Exception as error:  # noqa: BLE001 - a service or the test itself has ended by it
-        play.break_promise(f"{type(error).__name__}: {error}")
+        play.break_promise(f"{type(error).__name__}: {error} {getattr(error, '__notes__', '')}")
         return scenario, play.verdict
+    finally:
+        signal.alarm(0)
+
+
+def _takes_too_long(*_: object) -> None:
+    raise TimeoutError(f"the play takes longer than {LIMIT_S} s")
 
 
 def judged(seed: int) -> tuple[int, str, Verdict]:

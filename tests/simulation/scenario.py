@@ -39,11 +39,30 @@ LONGEST_S = 3_000
 LONGEST_RETRY_S = 600
 
 Kind = Literal[
-    "kill", "freeze", "cut off", "lose host", "stop", "unload", "kill broker", "clocks back",
-    "clocks forward", "deploy", "no writes"
+    "kill",
+    "freeze",
+    "cut off",
+    "lose host",
+    "stop",
+    "unload",
+    "kill broker",
+    "clocks back",
+    "clocks forward",
+    "deploy",
+    "no writes",
+    "power cut",
 ]
 PROCESS_KINDS: tuple[Kind, ...] = ("kill", "freeze", "cut off", "lose host", "stop")
-KINDS: tuple[Kind, ...] = (*PROCESS_KINDS, "unload", "kill broker", "clocks back", "clocks forward", "deploy", "no writes")
+KINDS: tuple[Kind, ...] = (
+    *PROCESS_KINDS,
+    "unload",
+    "kill broker",
+    "clocks back",
+    "clocks forward",
+    "deploy",
+    "no writes",
+    "power cut",
+)
 STEPS = ("", "publish", "publish", "acknowledged", "flow", "connect", "reconnect", "let_go", "last_position")
 """Steps at the broker after which a process is struck; empty: at the time itself."""
 
@@ -95,6 +114,8 @@ class Scenario:
         timers = _timers(rng)
         kinds = rng.sample(KINDS, rng.choice([0, 1, 1, 2, 3]))
         faults = [_fault(rng, kind, timers) for kind in kinds for _ in range(rng.randint(1, 5))]
+        if rng.random() < 0.4:  # in the middle of hops, which are short
+            faults += [_fault_at_hops(rng, timers) for _ in range(rng.randint(2, 6))]
         return cls(
             seed=seed,
             scheme=scheme,
@@ -134,11 +155,12 @@ class Scenario:
 
 
 def _timers(rng: random.Random) -> tuple[Timer, ...]:
-    herd_s = rng.uniform(300, LONGEST_S)
+    herd_s, bursts = rng.uniform(300, LONGEST_S), [rng.uniform(0, LOAD_S) for _ in range(rng.randint(1, 4))]
+    has_bursts = rng.random() < 0.6
     has_herd, has_cancels, has_failures = rng.random() < 0.2, rng.random() < 0.5, rng.random() < 0.3
     timers = []
     for _ in range(rng.randint(10, 60)):
-        at_s = rng.uniform(0, LOAD_S)
+        at_s = rng.choice(bursts) if has_bursts else rng.uniform(0, LOAD_S)
         delay_s = rng.choice([rng.uniform(0, 90), rng.uniform(0, LONGEST_S), 600.0])
         if has_herd and rng.random() < 0.7:
             delay_s = max(herd_s - at_s, 0)
@@ -153,10 +175,17 @@ def _timers(rng: random.Random) -> tuple[Timer, ...]:
 def _fault(rng: random.Random, kind: Kind, timers: Sequence[Timer]) -> Fault:
     at_s = max(_moment(rng, timers) + rng.choice([0, rng.gauss(0, 0.05), rng.gauss(0, 5)]), 0.0)
     is_of_process = kind in PROCESS_KINDS
-    lasts = is_of_process or kind == "no writes"
+    lasts = is_of_process or kind in ("no writes", "power cut")
     lasts_s = rng.choice([rng.uniform(0.05, 3), rng.uniform(0.5, 120)]) if lasts else 0.0
     step = rng.choice(STEPS) if is_of_process else ""
     return Fault(at_s, kind, rng.randrange(1_000), lasts_s, step, rng.randint(1, 4) if step else 0)
+
+
+def _fault_at_hops(rng: random.Random, timers: Sequence[Timer]) -> Fault:
+    at_s = rng.choice(timers).at_s + rng.choice([60, 120, 300, 360, 600, 1_200])
+    kind = rng.choice(("kill", "kill", "freeze", "cut off", "stop"))
+    lasts_s = rng.choice([rng.uniform(0.05, 3), rng.uniform(0.5, 120)])
+    return Fault(at_s - 1, kind, rng.randrange(1_000), lasts_s, rng.choice(STEPS[1:]), rng.randint(1, 6))
 
 
 def _moment(rng: random.Random, timers: Sequence[Timer]) -> float:

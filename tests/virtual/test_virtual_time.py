@@ -164,7 +164,7 @@ def test_a_killed_process_takes_no_other_step_and_a_frozen_one_only_later(schedu
             seen.append(f"{name} killed")
             raise
 
-    processes = {name: Process(name) for name in ("killed", "frozen")}
+    processes = {name: Process(name, pid) for pid, name in enumerate(("killed", "frozen"), 2)}
     for name, process in processes.items():
         scheduler.current.process = process
         started(work, name)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import queue
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from itertools import count
 from typing import Any
@@ -372,8 +372,7 @@ class NativeClient:
             for step in steps:
                 self.request(step)
         except Exception:
-            # The broker may do it later than the client waits for.
-            self.link.to_broker(partial(self.let_go, one))
+            self.link.to_broker(self.ending(one))  # the broker may open it later than the client waits for
             raise
 
     def create_producer_async(self, topic: str, settings: Any, callback: Callable[[Any, Any], None]) -> None:
@@ -458,10 +457,16 @@ class NativeClient:
     def _give_up(self) -> None:
         self.link.clear()
         for one in [*self._open]:
-            one.disconnected()
+            for end in one.ends:
+                end.disconnected()
+
+    def ending(self, one: Producer | Consumer | Reader) -> Callable[[], None]:
+        """Have something connect no more; return what closes it at the broker, where it is until then."""
+        for end in one.ends:
+            end.is_closed = True
+        return partial(self.let_go, one)
 
     def let_go(self, one: Producer | Consumer | Reader) -> None:
-        """Close something at the broker, which calls this: not before, it is gone with the connection."""
         one.lost()
         if one in self._open:
             self._open.remove(one)
@@ -772,22 +777,20 @@ class Producer:
             return
         for lane in self._lanes:
             lane._fail_all("AlreadyClosed")  # noqa: SLF001
-            lane.is_closed = True
-        self._client.request(partial(self._client.let_go, self))
+        self._client.request(self._client.ending(self))
 
     def close_async(self, callback: Callable[[Any], None] | None) -> None:
-        for lane in self._lanes:
-            lane.is_closed = True
-        self._client.link.to_broker(partial(self._client.let_go, self))
+        self._client.link.to_broker(self._client.ending(self))
         self._client.call(callback, OK)
+
+    @property
+    def ends(self) -> Sequence[_Reconnecting]:
+        """What is connected."""
+        return self._lanes
 
     def lost(self) -> None:
         for lane in self._lanes:
             lane.close()
-
-    def disconnected(self) -> None:
-        for lane in self._lanes:
-            lane.disconnected()
 
 
 def _java_hash(key: bytes) -> int:
@@ -982,11 +985,9 @@ class _Inbox:
     def _is_ready(self) -> bool:
         return bool(self._messages) or self.is_closed
 
-    def drop(self, part: _Part) -> int:
-        """Forget the messages of a part that is connected anew, or asks for all again; return how many."""
-        before = len(self._messages)
+    def drop(self, part: _Part) -> None:
+        """Forget the messages of a part that is connected anew."""
         self._messages = deque(message for message in self._messages if message.part is not part)
-        return before - len(self._messages)
 
     def close(self) -> None:
         self.is_closed = True
@@ -1094,8 +1095,7 @@ class Consumer:
 
     def redeliver_unacknowledged_messages(self) -> None:
         for part in self.parts:
-            part.renew(self._inbox.drop(part))
-            part.redeliver(None)
+            part.redeliver(None)  # what is in the queue stays there
 
     def get_last_message_id(self) -> Any:
         part = self.parts[0]
@@ -1142,23 +1142,23 @@ class Consumer:
         for part in self.parts:
             part.flush_acks()
         self._inbox.close()
-        self._client.request(partial(self._client.let_go, self))
+        self._client.request(self._client.ending(self))
 
     def close_async(self, callback: Callable[[Any], None] | None) -> None:
         for part in self.parts:
             part.flush_acks()
         self._inbox.close()
-        self._client.link.to_broker(partial(self._client.let_go, self))
+        self._client.link.to_broker(self._client.ending(self))
         self._client.call(callback, OK)
+
+    @property
+    def ends(self) -> Sequence[_Reconnecting]:
+        return self.parts
 
     def lost(self) -> None:
         self._inbox.is_closed = True
         for part in self.parts:
             part.lost()
-
-    def disconnected(self) -> None:
-        for part in self.parts:
-            part.disconnected()
 
 
 def _sought(part: _Part, place: Any) -> None:
@@ -1262,11 +1262,12 @@ class Reader:
         if self._inbox.is_closed:
             return
         self._inbox.close()
-        self._client.request(partial(self._client.let_go, self))
+        self._client.request(self._client.ending(self))
+
+    @property
+    def ends(self) -> Sequence[_Reconnecting]:
+        return (self.part,)
 
     def lost(self) -> None:
         self._inbox.is_closed = True
         self.part.lost()
-
-    def disconnected(self) -> None:
-        self.part.disconnected()
