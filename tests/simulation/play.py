@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import pairwise
 from typing import Any, NamedTuple
+from unittest import mock
 
 import pulsar
 
@@ -30,6 +31,7 @@ from timewheel.producers import DelayedProducer
 from timewheel.provision import ensure
 from timewheel.relay import Relay
 from timewheel.testing.virtual import VirtualProcess, VirtualPulsar
+from timewheel.testing.virtual.brokers import BrokerProducer, Topic
 from timewheel.testing.virtual.ledgers import Entry
 
 BEGINS = dt.datetime(2027, 1, 1, tzinfo=dt.UTC)
@@ -96,12 +98,19 @@ class Play:
         self._disturbed_s: list[tuple[float, float]] = []  # when a broker or service may forget what it did
         self._waiting: list[tuple[str, str, Fault]] = []  # faults that come after a step of a process
         self._seen: Counter[int] = Counter()  # steps, by fault
+        self._late: set[str] = set()  # timers that hopped by the late lane, which is at least once
         self._hash = hashlib.sha256()
         self._is_over = False
 
     def run(self) -> Verdict:
         scenario = self.scenario
-        with self._virtual as virtual:
+        publish = Topic.publish
+
+        def published(topic: Topic, producer: BrokerProducer, entry: Entry) -> Any:
+            self._late |= {one.timer_id for one in _timers_of(entry) if one.hops and not producer.name.startswith("tw|")}
+            return publish(topic, producer, entry)
+
+        with self._virtual as virtual, mock.patch.object(Topic, "publish", published):
             self._trace_turns()
             virtual.cluster.latency_ns = scenario.latency_us * 1_000
             virtual.cluster.run_step = self._run_step
@@ -419,7 +428,8 @@ class Play:
             verdict.handled += bool(known.handled)
             self._judge_timer(timer_id, known)
         for name, topic, cursor in self._holding():
-            waiting = [one for entry in topic.log.all_after(cursor.mark_delete) for one, _, _ in _timers_of(entry)]
+            entries = topic.log.all_after(cursor.mark_delete)
+            waiting = [one.timer_id for entry in entries for one in _timers_of(entry)]
             if waiting or cursor.ranges():
                 self.break_promise(f"{name} holds {waiting} behind {len(cursor.ranges())} gaps")
         self._judge_stays()
@@ -442,7 +452,8 @@ class Play:
             return False  # once in a process
         since_s = first.began_s - SOON_S
         planned, sends = self._planned(timer_id), self.timers[timer_id].sends
-        if self.scenario.scheme == "broker-held tiers" or len(sends) > 1 or planned.failures:
+        is_late = timer_id in self._late or self.scenario.scheme == "broker-held tiers"
+        if is_late or len(sends) > 1 or planned.failures:
             since_s = planned.at_s  # a hop, a send or an attempt that was made again has stored a copy
         return any(begin_s <= then.began_s and since_s <= end_s for begin_s, end_s in self._disturbed_s)
 
@@ -463,17 +474,18 @@ def _in_due_topics(virtual: VirtualPulsar, plan: Plan) -> Iterable[tuple[str, in
     for name, topic in virtual.cluster.topics.items():
         if name.startswith(f"{plan.due_topic}-partition-"):
             for entry in topic.log.all_after(topic.log.beginning):
-                yield from _timers_of(entry)
+                for one in _timers_of(entry):
+                    yield one.timer_id, entry.publish_ms, one.due_ms
 
 
-def _timers_of(entry: Entry) -> Iterable[tuple[str, int, int]]:
+def _timers_of(entry: Entry) -> Iterable[Envelope]:
     for sent in entry.messages:
         try:
             envelope = Envelope.read(sent.properties)
         except EnvelopeError:
             continue
         if envelope is not None:
-            yield envelope.timer_id, entry.publish_ms, envelope.due_ms
+            yield envelope
 
 
 def _stop_after(stop: threading.Event, action: Callable[[], None]) -> None:
