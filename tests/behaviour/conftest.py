@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.broker.conftest import client, connect, namespace, stage, topic
+from tests.broker.conftest import Connect, client, connect, namespace, stage, topic
 from timewheel.broker.admin.client import AdminClient
 from timewheel.testing import Broker
 from timewheel.testing.virtual import VirtualPulsar
@@ -34,8 +34,8 @@ def pulsar_broker(request: pytest.FixtureRequest) -> Iterator[Broker]:
 
 
 @pytest.fixture
-def pulsar_client(request: pytest.FixtureRequest, pulsar_broker: Broker) -> Iterator[Any]:
-    yield pulsar_broker.client() if isinstance(pulsar_broker, VirtualPulsar) else request.getfixturevalue("pulsar_client")
+def pulsar_client(connect: Connect, pulsar_broker: Broker) -> Any:
+    return connect(pulsar_broker)
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ import pytest
 
 from tests.broker.due_topic import SUBSCRIPTION, Handled, backlog, make_topic, now_ms, running
 from tests.behaviour.test_cancel import SCHEMES, plan_on, provisioned
-from tests.broker.test_retry import left, retrying
+from tests.behaviour.test_retry import left, retrying
 from tests.support.processes import StartedThreads
 from timewheel.consumers import (
     AsyncDelayedConsumer,
@@ -226,6 +226,7 @@ print("left", flush=True)
 """
 
 
+@pytest.mark.real
 def test_a_service_that_is_told_to_end_ends_what_it_has_begun(
     client: Any, pulsar_broker: Broker, plan: Plan, tmp_path: Path
 ) -> None:
@@ -352,6 +353,7 @@ def ends_what_it_has_begun(broker: Broker, plan: Plan, folder: Path, script: str
     eventually(lambda: backlog(broker, plan.due_topic) == 20 - handled, WAIT_S)
 
 
+@pytest.mark.real
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_service_on_threads_that_is_told_to_end_ends_what_it_has_begun(
     client: Any, pulsar_broker: Broker, raw_plan: Plan, tmp_path: Path, number: signal.Signals

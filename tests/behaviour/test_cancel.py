@@ -540,6 +540,7 @@ def waits(admin: AdminClient, plan: Plan) -> int:
     return sum(one.total.subscriptions[RELAY_SUBSCRIPTION].backlog for one in stats)
 
 
+@pytest.mark.real
 @pytest.mark.parametrize(
     "repeats", [pytest.param(False, id="left so", marks=pytest.mark.short), pytest.param(True, id="moved once more")]
 )
@@ -565,6 +566,7 @@ def test_killed_between_the_new_timer_and_the_cut_off_of_the_old_both_live_until
     assert sorted(handed) == sorted(wanted)
 
 
+@pytest.mark.real
 def test_over_its_quota_a_cancel_fails_with_the_reason_and_the_timer_comes(
     connect: Connect, pulsar_broker: Broker, topic: str
 ) -> None:

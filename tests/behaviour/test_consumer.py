@@ -55,6 +55,7 @@ def plan(pulsar_broker: Broker, topic: str) -> Plan:
 # ------------------------------------------------------------ due times
 
 
+@pytest.mark.real
 def test_what_the_broker_delivers_ahead_of_its_time_is_held_and_nothing_is_early(client: Any, plan: Plan) -> None:
     sender, handled = Sender(client, plan), Handled()
     start_ms = now_ms() + 3_000
@@ -201,6 +202,7 @@ def test_arguments_that_cannot_be_honoured_are_refused(client: Any, topic: str) 
         assert [refused.value.argument] == [*(options or ["subscription"])]
 
 
+@pytest.mark.real
 def test_key_shared_keeps_a_key_with_one_consumer(client: Any, pulsar_broker: Broker, topic: str) -> None:
     make_topic(pulsar_broker, topic, partitions=2, subscriptions=(SUBSCRIPTION,))
     plan = native(topic, partitions=2)
@@ -287,6 +289,7 @@ def test_iteration_and_receive_time_out_as_pulsar_and_as_python_do(client: Any, 
         consumer.start()
 
 
+@pytest.mark.real
 def test_a_herd_is_handed_out_at_the_pace_that_was_asked_for(client: Any, plan: Plan, pulsar_broker: Broker) -> None:
     sender, handled = Sender(client, plan), Handled()
     for number in range(400):
@@ -345,6 +348,7 @@ TIMERS = 300
 WAIT_S = 60
 
 
+@pytest.mark.real
 @pytest.mark.parametrize(
     ("cancel", "sorts"),
     [

@@ -320,6 +320,7 @@ ODD = {
 }
 
 
+@pytest.mark.real
 def test_odd_entries_at_the_end_of_the_log_hold_up_no_answer(pulsar_broker: Broker) -> None:
     events = Events()
     with Stage(pulsar_broker, plan_of(cancel=Cancel())) as stage:
@@ -341,6 +342,7 @@ def test_odd_entries_at_the_end_of_the_log_hold_up_no_answer(pulsar_broker: Brok
     assert not events.named("cancellations_not_read")
 
 
+@pytest.mark.real
 def test_of_a_huge_batch_some_thousand_are_read_and_then_what_stands_behind_it(pulsar_broker: Broker) -> None:
     events = Events()
     body = batch_member(b"x") * 200_000

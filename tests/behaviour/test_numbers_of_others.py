@@ -60,6 +60,7 @@ def use_up_coming_names(stage: Stage, part: str) -> None:
         producer.close()
 
 
+@pytest.mark.real
 @pytest.mark.parametrize("guessable", [False, True], ids=["ours", "control"])
 def test_names_that_a_broker_will_give_are_of_no_use_to_whoever_guesses_them(
     guessable: bool, stage: Stage, monkeypatch: pytest.MonkeyPatch
@@ -88,6 +89,7 @@ def test_names_that_a_broker_will_give_are_of_no_use_to_whoever_guesses_them(
             assert len(stage.due()) == before + 5
 
 
+@pytest.mark.real
 @pytest.mark.parametrize("delay_ms", [300, 2_500], ids=["due topic", "tier"])
 def test_what_is_dropped_under_a_name_that_was_seen_goes_by_another_producer(delay_ms: int, stage: Stage) -> None:
     topic = stage.plan.due_topic if delay_ms < 1_500 else stage.tiers[-1]
@@ -111,6 +113,7 @@ def test_what_is_dropped_under_a_name_that_was_seen_goes_by_another_producer(del
         assert len(set(names_at(stage, part)) - set(names)) == 1, "one other producer took them all"
 
 
+@pytest.mark.real
 @pytest.mark.parametrize("is_used_up", [True, False], ids=["used up", "control"])
 def test_a_retry_that_is_dropped_is_published_again(
     is_used_up: bool, pulsar_broker: Broker, monkeypatch: pytest.MonkeyPatch
@@ -157,6 +160,7 @@ def use_up_hops(stage: Stage) -> None:
         producer.close()
 
 
+@pytest.mark.real
 @pytest.mark.parametrize("believed", [False, True], ids=["ours", "control"])
 def test_names_of_hops_that_somebody_used_first_lose_nothing(
     believed: bool, stage: Stage, monkeypatch: pytest.MonkeyPatch
@@ -174,6 +178,7 @@ def test_names_of_hops_that_somebody_used_first_lose_nothing(
     assert relay.status().total("failures") == 0
 
 
+@pytest.mark.real
 def test_names_of_hops_that_somebody_uses_meanwhile_lose_nothing(stage: Stage) -> None:
     due = partition_topic(stage.plan.due_topic, 0)
     stage.relay()
@@ -189,6 +194,7 @@ def test_names_of_hops_that_somebody_uses_meanwhile_lose_nothing(stage: Stage) -
     assert stage.events.named("relay_numbers_used_up")
 
 
+@pytest.mark.real
 def test_names_of_hops_that_a_stranger_holds_keep_no_timer_back(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     """Hops into the due topic waited for the name as long as the stranger was connected."""
     monkeypatch.setattr(source, "HELD_MS", 2_000)

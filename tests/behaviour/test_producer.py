@@ -138,6 +138,7 @@ def test_every_thousandth_delayed_message_keeps_the_broker_reading(
     assert asked == [due_ms - early_ms for early_ms in (4_000, 1_500, 1_500, 4_000, 1_500, 4_000)]
 
 
+@pytest.mark.real
 def test_batched_where_a_relay_holds_and_unbatched_where_the_broker_delays(
     pulsar_broker: Broker, pulsar_client: Any, topic: str, plan: Plan
 ) -> None:

@@ -42,6 +42,7 @@ def calm(pulsar_broker: Broker) -> Iterator[Stage]:
         yield made
 
 
+@pytest.mark.real
 def test_kills_and_unloads_lose_nothing_and_leave_no_extra_copy(
     pulsar_broker: Broker, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
@@ -87,6 +88,7 @@ def test_late_timers_leave_by_the_late_lane_and_none_is_lost(stage: Stage) -> No
     stage.assert_no_copies()
 
 
+@pytest.mark.real
 def test_no_late_hop_is_made_of_a_message_that_its_nominal_way_has_stored(stage: Stage) -> None:
     """As after an unload that cost a relay the receipts of its hops, and then a guard of time."""
     now, tier = now_ms(), stage.tiers[0]
@@ -125,6 +127,7 @@ def test_the_late_lane_goes_into_a_tier_in_batches(pulsar_broker: Broker) -> Non
         assert len(entries_of(stage.stored(shortest))) <= 100
 
 
+@pytest.mark.real
 def test_the_producers_name_is_the_lease_and_is_given_back(calm: Stage) -> None:
     """Whoever finds it taken waits, holding everything; a pause gives it back."""
     source, destination = f"{calm.tiers[-1]}-partition-0", f"{calm.plan.due_topic}-partition-0"
@@ -157,6 +160,7 @@ A_LAST_PART = metadata_of(
 """Of a message in three parts, of which no other is there."""
 
 
+@pytest.mark.real
 def test_what_the_client_hides_is_named_in_one_letter_and_holds_nobody_up(stage: Stage) -> None:
     tier = stage.tiers[-1]
     now = now_ms()
@@ -184,6 +188,7 @@ def test_what_the_client_hides_is_named_in_one_letter_and_holds_nobody_up(stage:
     assert relay.ready
 
 
+@pytest.mark.real
 def test_what_somebody_has_acknowledged_by_itself_is_named_and_holds_nobody_up(stage: Stage) -> None:
     """It can be read, and no subscription is ever given it. Here: the first of the chunks of a message."""
     tier = stage.tiers[-1]
@@ -226,6 +231,7 @@ def see(stage: Stage, topic: str, after: Spot, before: Position) -> Seen:
     return inspect(stage.client, topic, after, before, lambda _silences: False)
 
 
+@pytest.mark.real
 def test_a_jump_over_what_others_acknowledged_is_no_hole(stage: Stage) -> None:
     producer = stage.producer(stage.tiers[-1], batching_enabled=False)
     ids = [producer.send(b"%d" % number) for number in range(4)]
@@ -247,6 +253,7 @@ def is_trimmed(stage: Stage, topic: str, ledger_id: int) -> bool:
     return all(ledger.ledger_id != ledger_id for ledger in stage.admin.topics.internal_stats(topic).ledgers)
 
 
+@pytest.mark.real
 def test_a_position_whose_ledger_was_trimmed_is_no_hole(stage: Stage) -> None:
     """In the middle of a batch, the rest of which an operator has skipped."""
     whole = f"{stage.plan.due_topic}-trimmed"  # without deduplication, whose cursor would keep the ledger for minutes
@@ -266,6 +273,7 @@ def test_a_position_whose_ledger_was_trimmed_is_no_hole(stage: Stage) -> None:
     assert see(stage, topic, Spot(in_batch, 10), later) == Seen(later, is_hidden=False)
 
 
+@pytest.mark.real
 def test_what_is_hidden_behind_a_trimmed_ledger_is_a_hole(stage: Stage) -> None:
     whole = f"{stage.plan.due_topic}-hidden"
     topic = partition_topic(whole, 0)
@@ -620,6 +628,7 @@ def test_a_straggler_behind_a_later_turn_is_not_stuck_for_a_turn(pulsar_broker: 
         stage.await_all_acknowledged()
 
 
+@pytest.mark.real
 def test_a_slot_is_left_though_its_last_entry_is_hidden(pulsar_broker: Broker) -> None:
     """Nothing comes behind it but a probe of the relay's own."""
     with Stage(pulsar_broker, plan_of(WHEEL)) as stage:

@@ -82,6 +82,7 @@ def by_timer(spans: list[ReadableSpan]) -> dict[str, ReadableSpan]:
     return {str(attributes_of(span)["timewheel.timer_id"]): span for span in spans}
 
 
+@pytest.mark.real
 @pytest.mark.parametrize("name", sorted(CASES))
 def test_the_handlers_span_is_linked_to_the_sends(pulsar_broker: Broker, pulsar_client: Any, name: str) -> None:
     case = CASES[name]

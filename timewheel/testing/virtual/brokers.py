@@ -179,8 +179,9 @@ class Topic:
             raise Refused(refusal)
 
     def terminate(self) -> None:
-        """Take no further message."""
+        """Take no further message, and let go of the producers."""
         self.is_terminated = True
+        self._close_producers(is_killed=False)
 
     # Life
 
@@ -195,10 +196,7 @@ class Topic:
     def unload(self, *, is_orderly: bool = True) -> None:
         """Be served no more: close all clients, and forget what is not written down."""
         self.is_loaded = False
-        producers, self.producers = [*self.producers.values()], {}
-        for producer in producers:
-            producer.is_open, producer.is_killed = False, not is_orderly
-            producer.end.closed_by_broker()
+        self._close_producers(is_killed=not is_orderly)
         for subscription in [*self.subscriptions.values()]:
             subscription.close()
             subscription.redeliveries.clear()
@@ -209,6 +207,12 @@ class Topic:
                 subscription.cursor.crash()
             subscription.cursor.load(self.profile)
         self.trim()
+
+    def _close_producers(self, *, is_killed: bool) -> None:
+        producers, self.producers = [*self.producers.values()], {}
+        for producer in producers:
+            producer.is_open, producer.is_killed = False, is_killed
+            producer.end.closed_by_broker()
 
     def trim(self) -> None:
         """Delete the ledgers that every subscription has done with."""

@@ -301,7 +301,7 @@ class NativeClient:
         self.process: Process | None = self.scheduler.current.process
         self.link = Link(cluster, self.process)
         self.timeout_ns = (settings.operation_timeout_seconds() or 30) * 1_000 * MS
-        self.is_closed = False
+        self.is_closed = self._is_over = False
         self._on_failure = on_failure
         self._open: list[Producer | Consumer | Reader] = []
         self._giving_up: Timer | None = None
@@ -421,7 +421,14 @@ class NativeClient:
 
         return self.ask(at_broker)
 
+    def end(self) -> None:
+        """End with the virtual time; to close it afterwards is no error."""
+        self.link.cut()
+        self.is_closed = self._is_over = True
+
     def close(self) -> None:
+        if self._is_over:
+            return
         if self.is_closed:
             raise error_of("AlreadyClosed")
         for one in [*self._open]:

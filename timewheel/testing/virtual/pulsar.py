@@ -158,8 +158,7 @@ class VirtualPulsar:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         for client in self._clients:
-            client.link.cut()
-            client.is_closed = True
+            client.end()
         self._stack.close()
         if error is None:
             self.scheduler.raise_failure()

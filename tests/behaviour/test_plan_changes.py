@@ -271,6 +271,7 @@ def test_a_topic_that_cannot_be_read_is_told_and_the_relay_is_not_ready(stage: S
     assert (told.level, told.fields["topic"], told.fields["backlog"]) == ("error", strange, 1)
 
 
+@pytest.mark.real
 def test_control_a_delete_while_a_client_is_away_for_a_moment_makes_it_revive_the_topic(stage: Stage) -> None:
     """The client does not know the broker's word for the end of a topic, and drops its connection over it."""
     tier = stage.tiers[0]
@@ -299,6 +300,7 @@ def test_a_topic_is_not_deleted_while_a_client_is_away_for_a_moment(stage: Stage
     assert stage.admin.topics.partitions(tier) is None
 
 
+@pytest.mark.real
 @pytest.mark.parametrize(
     ("place", "before", "changed", "remedy"),
     [
@@ -343,6 +345,7 @@ def test_a_partition_that_nobody_has_loaded_counts(pulsar_broker: Broker) -> Non
         assert [(topic.name, topic.backlog) for topic in refused.value.topics] == [(stage.tiers[0], 3)]
 
 
+@pytest.mark.real
 def test_the_service_drains_and_the_command_removes(pulsar_broker: Broker, tmp_path: Path) -> None:
     with Stage(pulsar_broker, plan_of(relay="service")) as stage:
         stage.hold([5_600] * 5)

@@ -511,6 +511,7 @@ def acknowledged_to_the_end(admin: AdminClient, topic: str, subscribe: Callable[
     consumer.acknowledge(consumer.receive(timeout_millis=30_000))
 
 
+@pytest.mark.real
 @pytest.mark.parametrize("reaches", [connected_to_the_end, subscribed_after_the_end, acknowledged_to_the_end])
 def test_a_consumer_that_reaches_the_end_of_a_topic_takes_down_the_connection_of_its_client(
     admin: AdminClient, client: Any, pulsar_broker: Broker, topic: str, reaches: Callable[..., None]
