@@ -1,4 +1,4 @@
-"""Tests of what our services do, on a virtual Pulsar; with ``--real`` on a real one, as those that are marked ``real``."""
+"""Tests of what our services do, on a virtual Pulsar; by ``--real``, and if marked ``real``, on a real one."""
 
 from __future__ import annotations
 

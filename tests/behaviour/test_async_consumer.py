@@ -15,9 +15,9 @@ from typing import Any
 
 import pytest
 
-from tests.broker.due_topic import SUBSCRIPTION, Handled, backlog, make_topic, now_ms, running
 from tests.behaviour.test_cancel import SCHEMES, plan_on, provisioned
 from tests.behaviour.test_retry import left, retrying
+from tests.broker.due_topic import SUBSCRIPTION, Handled, backlog, make_topic, now_ms, running
 from tests.support.processes import StartedThreads
 from timewheel.consumers import (
     AsyncDelayedConsumer,

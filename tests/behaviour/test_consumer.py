@@ -15,9 +15,9 @@ from typing import Any
 import pulsar
 import pytest
 
+from tests.behaviour.test_cancel import SCHEMES, TIERED, nothing_is_left, plan_on, provisioned
 from tests.broker.conftest import Connect
 from tests.broker.due_topic import SUBSCRIPTION, Events, Handled, Sender, backlog, make_topic, now_ms, running
-from tests.behaviour.test_cancel import SCHEMES, TIERED, nothing_is_left, plan_on, provisioned
 from timewheel.client.positions import Position
 from timewheel.consumers import (
     DelayedConsumer,

@@ -17,10 +17,10 @@ from typing import Any
 import cramjam
 import pytest
 
+from tests.behaviour.test_cancel import TIERED, nothing_is_left, plan_on, provisioned
 from tests.broker.conftest import Connect
 from tests.broker.due_topic import SUBSCRIPTION, Events, Handled, backlog, now_ms, running
 from tests.broker.relay_stage import Stage, plan_of
-from tests.behaviour.test_cancel import TIERED, nothing_is_left, plan_on, provisioned
 from tests.support.raw_producer import RawProducer, batch_member, metadata_of
 from timewheel.broker.admin import AdminClient
 from timewheel.broker.protocol.wire import data_field, number_field

@@ -18,8 +18,8 @@ import pulsar
 import pytest
 from pulsar.schema import AvroSchema, Integer, Record
 
-from tests.broker.due_topic import SUBSCRIPTION, Events, Handled, backlog, largest, left_in, now_ms, running
 from tests.behaviour.test_cancel import EVERYDAY, SCHEMES, plan_on, provisioned
+from tests.broker.due_topic import SUBSCRIPTION, Events, Handled, backlog, largest, left_in, now_ms, running
 from tests.support.command_line import timewheel, well
 from timewheel.broker.admin import AdminClient
 from timewheel.client.dead_letters import PARKED_ERROR, PARKED_FROM, PARKED_REASON

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.broker.due_topic import TIER_1D, make_plan, timers_by_place
 from tests.behaviour.test_producer import DELAYS, Outcomes
+from tests.broker.due_topic import TIER_1D, make_plan, timers_by_place
 from timewheel.client.positions import Position
 from timewheel.producers import AsyncDelayedProducer, DelayedProducer
 

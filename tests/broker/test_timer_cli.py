@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from tests.broker.due_topic import SUBSCRIPTION, now_ms, running
 from tests.behaviour.test_cancel import SCHEMES, plan_on, provisioned
 from tests.behaviour.test_cut_log import is_at_end, reading
 from tests.behaviour.test_retry import WAIT_S, left
+from tests.broker.due_topic import SUBSCRIPTION, now_ms, running
 from tests.support.command_line import timewheel, well
 from timewheel.broker.admin import AdminClient
 from timewheel.consumers import DelayedConsumer, DelayedMessage, ParkTimer

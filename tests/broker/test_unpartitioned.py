@@ -13,12 +13,12 @@ from typing import Any
 
 import pytest
 
+from tests.behaviour.test_cancel import SCHEMES, TIERED, WAIT_S, plan_on, provisioned
 from tests.broker.conftest import Connect
 from tests.broker.due_topic import SUBSCRIPTION, Events, Handled, backlog, now_ms, running
 from tests.broker.relay_stage import BUSINESS, Stage
 from tests.broker.relay_stage import plan_of as short_plan
 from tests.broker.shadow_stage import PlainConsumer
-from tests.behaviour.test_cancel import SCHEMES, TIERED, WAIT_S, plan_on, provisioned
 from tests.contract.client_contract import ANY_NAME
 from tests.support.command_line import timewheel, well
 from timewheel.broker.admin.client import AdminClient

@@ -16,8 +16,10 @@ from tests.simulation.play import played
 from tests.support.wrong_hops import StartNumbered, Straddling, StraddlingStart, WallClock
 from timewheel.client import cancellation_log, results
 from timewheel.consumers import engine, receiver, republisher, rolling_topics
+from timewheel.consumers.message import Stage
 from timewheel.core import cancellations, envelope, next_hop, routing
 from timewheel.core.cancellations import Answer
+from timewheel.core.errors import SendFailed, SendOutcomeUnknown
 from timewheel.producers import base_producer, cancel_messages
 from timewheel.relay.driver import hop_producers, partition, session
 from timewheel.relay.machine import interface, order, relay_held
@@ -350,7 +352,7 @@ def _(stack: ExitStack) -> None:
 
 @mutation("a lost connection lets go of what handlers have")
 def _(stack: ExitStack) -> None:
-    instead(stack, engine, "_WAITING", frozenset(engine.Stage))
+    instead(stack, engine, "_WAITING", frozenset(Stage))
 
 
 @mutation("a timer that comes again while it is handled is handed out again")
@@ -476,7 +478,7 @@ def _(stack: ExitStack) -> None:
 def _(stack: ExitStack) -> None:
     def outcome(right: Wrong, *given: Any, **named: Any) -> Any:
         found = right(*given, **named)
-        return None if isinstance(found, base_producer.SendOutcomeUnknown) else found
+        return None if isinstance(found, SendOutcomeUnknown) else found
 
     around(stack, base_producer, "send_outcome", outcome)
 
@@ -485,8 +487,8 @@ def _(stack: ExitStack) -> None:
 def _(stack: ExitStack) -> None:
     def outcome(right: Wrong, router: Any, outgoing: Any, *given: Any, **named: Any) -> Any:
         found = right(router, outgoing, *given, **named)
-        if isinstance(found, base_producer.SendOutcomeUnknown):
-            return base_producer.SendFailed(outgoing.timer_id, outgoing.topic, "no answer")
+        if isinstance(found, SendOutcomeUnknown):
+            return SendFailed(outgoing.timer_id, outgoing.topic, "no answer")
         return found
 
     around(stack, base_producer, "send_outcome", outcome)

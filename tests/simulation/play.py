@@ -107,7 +107,9 @@ class Play:
         publish = Topic.publish
 
         def published(topic: Topic, producer: BrokerProducer, entry: Entry) -> Any:
-            self._late |= {one.timer_id for one in _timers_of(entry) if one.hops and not producer.name.startswith("tw|")}
+            self._late |= {
+                one.timer_id for one in _timers_of(entry) if one.hops and not producer.name.startswith("tw|")
+            }
             return publish(topic, producer, entry)
 
         with self._virtual as virtual, mock.patch.object(Topic, "publish", published):
@@ -122,7 +124,9 @@ class Play:
                 for number in range(scenario.relays):
                     self._begin(f"relay {number}", self._relay)
             self._begin("producer", self._produce)
-            moments = [(fault.at_s, partial(self._strike, fault)) for fault in scenario.faults]
+            moments: list[tuple[float, Callable[[], None]]] = [
+                (fault.at_s, partial(self._strike, fault)) for fault in scenario.faults
+            ]
             if scenario.change_s is not None:
                 moments.append((scenario.change_s, self._change_plan))
             for at_s, action in sorted(moments, key=lambda one: one[0]):
@@ -219,6 +223,7 @@ class Play:
             raise RetryLater(dt.timedelta(seconds=rng.choice([rng.uniform(1, 20), rng.uniform(60, LONGEST_RETRY_S)])))
         timer.handled.setdefault(subscription, []).append(Handling(began_s, self.now_s, name))
         self.tell(f"{name} has handled {timer_id}, which was late by {message.lateness}")
+        assert message.lateness is not None, "it is due"
         if self._is_calm and message.lateness > dt.timedelta(seconds=LATE_S) and not message.attempt:
             self.break_promise(f"{timer_id} was late by {message.lateness}, for no reason")
 
@@ -235,7 +240,7 @@ class Play:
         with relay:
             stop.wait()
 
-    def _produce(self, name: str, stop: threading.Event) -> None:
+    def _produce(self, _: str, stop: threading.Event) -> None:
         """Send what is not known to be stored, and cancel: as an outbox does, which begins anew where it stopped."""
         with DelayedProducer(self._virtual.client(), self.plan, send_timeout_millis=10_000) as producer:
             canceller = threading.Thread(target=self._cancel_all, args=(producer, stop), daemon=True)
@@ -269,8 +274,8 @@ class Play:
             for number, planned in enumerate(self.scenario.timers)
             if planned.cancel_s is not None
         ]
-        for at_s, timer_id in sorted(cancels):
-            known = self.timers[timer_id]
+        for begins_s, timer_id in sorted(cancels):
+            at_s, known = begins_s, self.timers[timer_id]
             while known.cancelled_s is None:
                 if stop.wait(max(at_s - self.now_s, 0.01)):
                     return
@@ -329,7 +334,7 @@ class Play:
         if self._is_over:
             return
         if fault.kind in PROCESS_KINDS:
-            self.verdict.situations[name.split()[0], fault.kind, step] += 1
+            self.verdict.situations[name.split(maxsplit=1)[0], fault.kind, step] += 1
             self._strike_process(fault, name, step)
             return
         self.verdict.situations["cluster", fault.kind, ""] += 1

@@ -183,7 +183,8 @@ def _fault(rng: random.Random, kind: Kind, timers: Sequence[Timer]) -> Fault:
 
 def _fault_at_hops(rng: random.Random, timers: Sequence[Timer]) -> Fault:
     at_s = rng.choice(timers).at_s + rng.choice([60, 120, 300, 360, 600, 1_200])
-    kind = rng.choice(("kill", "kill", "freeze", "cut off", "stop"))
+    kinds: tuple[Kind, ...] = ("kill", "kill", "freeze", "cut off", "stop")
+    kind = rng.choice(kinds)
     lasts_s = rng.choice([rng.uniform(0.05, 3), rng.uniform(0.5, 120)])
     return Fault(at_s - 1, kind, rng.randrange(1_000), lasts_s, rng.choice(STEPS[1:]), rng.randint(1, 6))
 

@@ -122,8 +122,8 @@ host {twice by one host}, in all {sum twice in all}; on the same topics {sum twi
 clients {sum by plain clients beside them}; silent {longest silence ms} ms, a send {longest send ms} ms
 a soak
 chaos/test_cluster.py: A soak: nodes and services killed, frozen, deployed, plans changed; all schemes
-{minutes} minutes at {least timers a second}/s, {sum faults} faults, {sum timers} timers of {sum attempted}: lost {lost}, \
-early {early}, stuck {stuck}, twice by one host {twice by one host}, in all {sum twice in all}
+{minutes} minutes at {least timers a second}/s, {sum faults} faults, {sum timers} timers of {sum attempted}: \
+lost {lost}, early {early}, stuck {stuck}, twice by one host {twice by one host}, in all {sum twice in all}
 a shadow on a cluster
 chaos/test_cluster.py: The same under a shadow
 {sum faults} faults, {sum timers} timers: lost {lost}, copies handled {copies handled}, {latest ms} ms late

@@ -1,4 +1,4 @@
-"""What the how-to shows is true: its test, the example's tests, and one of unittest, each as a stranger would run it."""
+"""What the how-to shows is true: its test, the example's tests, one of unittest, each as a stranger would run it."""
 
 from __future__ import annotations
 

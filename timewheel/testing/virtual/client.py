@@ -21,7 +21,7 @@ import pulsar
 from timewheel.broker.protocol.wire import number_field
 from timewheel.client.positions import EntryPosition
 from timewheel.core.names import partition_of
-from timewheel.testing.virtual.brokers import Cluster, Refused, Topic, full_name
+from timewheel.testing.virtual.brokers import BrokerProducer, Cluster, Refused, Topic, full_name
 from timewheel.testing.virtual.clock import waits_of
 from timewheel.testing.virtual.ledgers import NOWHERE, Entry, Sent
 from timewheel.testing.virtual.scheduler import MS, Process, Scheduler, Timer
@@ -31,7 +31,7 @@ MAX_MESSAGE_BYTES = 5 * 1024 * 1024
 FIRST_PAUSE_MS, LONGEST_PAUSE_MS = 100, 60_000
 """Pauses between attempts to connect, which double."""
 KEEP_ALIVE_MS = 60_000
-"""Silence after which a connection is given up: a ping after ``keepAliveIntervalSeconds`` (30), and its answer's time."""
+"""Silence after which a connection is given up: a ping after ``keepAliveIntervalSeconds`` (30), and as long again."""
 ACK_GROUP_MS, ACK_GROUP_SIZE = 100, 1_000
 OK = _pulsar.Result.Ok
 _AGAIN = "ServiceUnitNotReady"

@@ -24,7 +24,7 @@ from contextlib import ExitStack, contextmanager
 from functools import partial
 from threading import Thread
 from types import GenericAlias
-from typing import Any, cast
+from typing import Any
 from unittest import mock
 
 from timewheel.core import clock
@@ -243,19 +243,37 @@ def _of_event_loops(scheduler: Scheduler) -> list[Replacement]:
     return [(policy, "new_event_loop", new_event_loop)]
 
 
-def _of_threads(scheduler: Scheduler) -> list[Replacement]:
-    real_start, real_join, real_is_alive = Thread.start, Thread.join, Thread.is_alive
-    real_init, real_bootstrap = Thread.__init__, cast("Callable[[Thread], None]", vars(Thread)["_bootstrap"])
-    numbers = itertools.count(1)
+def _of_identities(scheduler: Scheduler) -> list[Replacement]:
+    """Of processes and threads: by their numbers here, not by what chance gives them."""
+    real_init, numbers = Thread.__init__, itertools.count(1)
+
+    def is_mine() -> bool:
+        return scheduler.is_mine
 
     def init(thread: Thread, *given: Any, **named: Any) -> None:
-        if scheduler.is_mine:
+        if is_mine():
             vars(thread)["_virtual_number"] = next(numbers)
         real_init(thread, *given, **named)
 
     def hash_of(thread: Thread) -> int:
-        # A pool has a set of its threads, and joins them in its order: not by their addresses, which chance decides.
+        # A pool has a set of its threads, and joins them in its order.
         return vars(thread).get("_virtual_number") or object.__hash__(thread)
+
+    def getpid() -> int:
+        process = scheduler.current.process
+        return 1 if process is None else process.pid
+
+    return [
+        (threading, "_counter", either(is_mine, vars(threading)["_counter"], partial(next, numbers))),
+        (Thread, "__init__", init),
+        (Thread, "__hash__", hash_of),
+        (os, "getpid", either(is_mine, os.getpid, getpid)),
+    ]
+
+
+def _of_threads(scheduler: Scheduler) -> list[Replacement]:
+    real_start, real_join, real_is_alive = Thread.start, Thread.join, Thread.is_alive
+    real_bootstrap: Callable[[Thread], None] = vars(Thread)["_bootstrap"]
 
     def start(thread: Thread) -> None:
         if scheduler.is_mine and thread.ident is None:
@@ -281,22 +299,11 @@ def _of_threads(scheduler: Scheduler) -> list[Replacement]:
         return real_is_alive(thread) if task is None else not task.is_done and thread.ident is not None
 
     return [
-        (threading, "_counter", either(lambda: scheduler.is_mine, vars(threading)["_counter"], partial(next, numbers))),
-        (Thread, "__init__", init),
-        (Thread, "__hash__", hash_of),
         (Thread, "start", start),
         (Thread, "_bootstrap", bootstrap),
         (Thread, "join", join),
         (Thread, "is_alive", is_alive),
     ]
-
-
-def _of_processes(scheduler: Scheduler) -> list[Replacement]:
-    def getpid() -> int:
-        process = scheduler.current.process
-        return 1 if process is None else process.pid
-
-    return [(os, "getpid", either(lambda: scheduler.is_mine, os.getpid, getpid))]
 
 
 def _of_failures(scheduler: Scheduler) -> list[Replacement]:
@@ -317,7 +324,7 @@ def _of_failures(scheduler: Scheduler) -> list[Replacement]:
     return [(threading, "excepthook", excepthook), (logger, "critical", tell)]
 
 
-_KINDS = (_of_waits, _of_clocks, _of_event_loops, _of_threads, _of_processes, _of_failures)
+_KINDS = (_of_waits, _of_clocks, _of_event_loops, _of_threads, _of_identities, _of_failures)
 
 
 @contextmanager
