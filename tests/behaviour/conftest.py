@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from tests.broker.conftest import Connect, client, connect, namespace, stage, topic
+from tests.support.command_line import runs_here
 from timewheel.broker.admin.client import AdminClient
 from timewheel.testing import Broker
 from timewheel.testing.virtual import VirtualPulsar
@@ -28,9 +29,13 @@ def pulsar_broker(request: pytest.FixtureRequest) -> Iterator[Broker]:
     if is_real(request):
         yield request.getfixturevalue("pulsar_broker")
         return
-    with VirtualPulsar() as virtual:
-        virtual.cluster.latency_ns = LATENCY_NS
-        yield virtual
+    token = runs_here.set(True)
+    try:
+        with VirtualPulsar() as virtual:
+            virtual.cluster.latency_ns = LATENCY_NS
+            yield virtual
+    finally:
+        runs_here.reset(token)
 
 
 @pytest.fixture

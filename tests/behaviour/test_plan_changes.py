@@ -300,7 +300,6 @@ def test_a_topic_is_not_deleted_while_a_client_is_away_for_a_moment(stage: Stage
     assert stage.admin.topics.partitions(tier) is None
 
 
-@pytest.mark.real
 @pytest.mark.parametrize(
     ("place", "before", "changed", "remedy"),
     [

@@ -487,7 +487,6 @@ def plan_file(tmp_path: Path, namespace: str) -> Path:
     return path
 
 
-@pytest.mark.real
 def test_ensure_shows_does_and_then_has_nothing_to_do(
     admin: AdminClient, namespace: str, plan_file: Path, pulsar_broker: Broker
 ) -> None:
@@ -518,7 +517,6 @@ def test_ensure_shows_does_and_then_has_nothing_to_do(
     assert (again.returncode, again.stdout, again.stderr) == (0, "4 topics: all as it should be\n", "")
 
 
-@pytest.mark.real
 def test_ensure_fails_where_messages_can_be_lost(
     admin: AdminClient, namespace: str, plan_file: Path, pulsar_broker: Broker
 ) -> None:
@@ -581,7 +579,6 @@ def test_roll_watches_until_it_is_told_to_end(
     assert len(seen) == len(set(seen)), "each once"
 
 
-@pytest.mark.real
 def test_a_first_plan_for_a_topic_with_native_timers_says_that_they_stay(
     admin: AdminClient, namespace: str, plan_file: Path, pulsar_broker: Broker, pulsar_client: Any
 ) -> None:
@@ -607,7 +604,6 @@ def test_a_first_plan_for_a_topic_with_native_timers_says_that_they_stay(
     producer.close()
 
 
-@pytest.mark.real
 def test_of_two_plans_of_a_topic_the_older_is_named_and_what_is_printed_ends_the_circle(
     plan_file: Path, pulsar_broker: Broker
 ) -> None:

@@ -379,7 +379,6 @@ def parked(broker: Broker, plan: Plan) -> DeadLetters:
         return dead_letters(admin, parked_box(plan, SUBSCRIPTION))
 
 
-@pytest.mark.real
 def test_parked_timers_are_listed_shown_handled_again_and_discarded(
     client: Any, pulsar_broker: Broker, tiered: Plan, parked_command: ParkedCommand
 ) -> None:
@@ -436,7 +435,6 @@ class Order(Record):  # type: ignore[misc]  # pulsar ships no types
     number = Integer()
 
 
-@pytest.mark.real
 def test_it_keeps_its_schema(client: Any, pulsar_broker: Broker, tiered: Plan, parked_command: ParkedCommand) -> None:
     with DelayedProducer(client, tiered, schema=AvroSchema(Order)) as producer:
         producer.send(Order(number=7), timer_id="o")
@@ -457,7 +455,6 @@ def test_it_keeps_its_schema(client: Any, pulsar_broker: Broker, tiered: Plan, p
         eventually(lambda: numbers == [7, 7, 7], WAIT_S)
 
 
-@pytest.mark.real
 def test_what_cannot_be_done_is_one_line(
     client: Any, pulsar_broker: Broker, tiered: Plan, parked_command: ParkedCommand, topic: str
 ) -> None:
@@ -485,7 +482,6 @@ def test_what_cannot_be_done_is_one_line(
         dead_letters(admin, parked_box(without, SUBSCRIPTION))
 
 
-@pytest.mark.real
 def test_what_is_parked_is_named_once_its_plan_keeps_nothing_back(
     client: Any, pulsar_broker: Broker, tiered: Plan
 ) -> None:
@@ -511,7 +507,6 @@ def _words(text: str) -> str:
     return " ".join(text.replace("│", " ").split())
 
 
-@pytest.mark.real
 def test_the_status_tells_what_is_tried_again_and_what_is_parked(
     client: Any, pulsar_broker: Broker, tiered: Plan, tmp_path: Path
 ) -> None:

@@ -17,12 +17,12 @@ import numpy as np
 import pulsar
 import pytest
 
+from tests.behaviour.test_whereis import MAX_READS, SCHEMES, is_right, searched
 from tests.broker.cursor_stage import staged
 from tests.broker.due_topic import now_ms
 from tests.broker.relay_stage import Stage, plan_of
 from tests.broker.test_gap_reload import SETTINGS, STATES, foretold
 from tests.broker.test_protocol import position_of, read_all, send_all
-from tests.broker.test_whereis import MAX_READS, SCHEMES, is_right, searched
 from tests.support.own_broker import own_broker
 from tests.support.processes import ran
 from timewheel.broker.admin.client import AdminClient

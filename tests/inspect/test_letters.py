@@ -16,7 +16,7 @@ from timewheel.cli.dead_letters import end
 from timewheel.core.durations import DAY_MS, HOUR_MS
 from timewheel.core.envelope import MAX_GENERATION, Envelope, Life
 from timewheel.core.names import Names
-from timewheel.core.routing import Router
+from timewheel.core.routing import Hold, Router
 from timewheel.core.topology import topology
 from timewheel.dead_letters import (
     DeadLetter,
@@ -90,6 +90,21 @@ def test_it_goes_where_a_producer_would_send_it_now(name: str) -> None:
     assert found.envelope is not None
     assert found.envelope == Envelope("x", due_ms, NOW_MS, generation=3, hops=0, revision=1)
     assert found.properties(dead_letter.properties) == {"colour": "red", **found.envelope.properties()}
+
+
+def test_it_passes_over_a_slot_that_may_be_swept_before_it_is_stored() -> None:
+    router = Router(plan_of(SCHEMES["wheel"]))
+    due_ms = NOW_MS + 7 * DAY_MS
+    slot = router.route(due_ms, NOW_MS)
+    assert isinstance(slot, Hold)
+    dead_letter = dead_letter_of(Envelope("x", due_ms, NOW_MS))
+
+    in_time, too_late = (again(router, dead_letter, slot.release_at_ms - before_ms) for before_ms in (HOUR_MS, 1))
+
+    assert isinstance(in_time, ReplayTarget)
+    assert isinstance(too_late, ReplayTarget)
+    assert in_time.topic == f"{slot.topic}-partition-2"
+    assert too_late.topic != in_time.topic
 
 
 def test_what_is_due_or_said_to_be_is_handled_at_once() -> None:

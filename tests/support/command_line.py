@@ -9,6 +9,7 @@ from __future__ import annotations
 import atexit
 import functools
 import importlib
+import io
 import json
 import os
 import pkgutil
@@ -20,9 +21,11 @@ import sys
 import tempfile
 import threading
 from collections.abc import Mapping
-from contextlib import suppress
+from contextlib import chdir, redirect_stderr, redirect_stdout, suppress
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Any, NoReturn
+from unittest import mock
 
 NOT_LOADED = ("__main__", "demo", "spark_planner", "testing", "watch", "_report")
 """Parts that are large, or start something when they are loaded."""
@@ -45,6 +48,8 @@ def timewheel(
         timeout: In seconds; it is killed then, and `subprocess.TimeoutExpired` raised.
     """
     arguments = list(map(str, words))
+    if runs_here.get():
+        return _run_here(arguments, cwd, env, entered)
     with tempfile.TemporaryDirectory() as folder, socket.socket(socket.AF_UNIX) as connection:
         for name, text in (("in", entered), ("out", ""), ("err", "")):
             Path(folder, name).write_text(text, encoding="utf-8")
@@ -63,6 +68,30 @@ def timewheel(
                 raise subprocess.TimeoutExpired(["timewheel", *arguments], timeout) from None
         out, err = (Path(folder, name).read_text(encoding="utf-8", errors="replace") for name in ("out", "err"))
     return subprocess.CompletedProcess(["timewheel", *arguments], status, out, err)
+
+
+runs_here: ContextVar[bool] = ContextVar("runs_here", default=False)
+"""Whether commands run on the caller's own thread: in a virtual time, into which no other process comes."""
+
+
+def _run_here(
+    arguments: list[str], cwd: Path | None, env: Mapping[str, str] | None, entered: str
+) -> subprocess.CompletedProcess[str]:
+    from timewheel.cli.app import main
+
+    out, err, status = io.StringIO(), io.StringIO(), 0
+    with (
+        redirect_stdout(out), redirect_stderr(err), chdir(cwd or Path.cwd()),
+        mock.patch.dict(os.environ, os.environ if env is None else env, clear=True),
+        mock.patch.object(sys, "argv", ["__main__.py", *arguments]),
+        mock.patch.object(sys, "stdin", io.StringIO(entered)),
+        mock.patch.object(sys.modules["__main__"], "__package__", "timewheel"),
+    ):  # fmt: skip
+        try:
+            main()
+        except SystemExit as ended:
+            status = ended.code if isinstance(ended.code, int) else int(ended.code is not None)
+    return subprocess.CompletedProcess(["timewheel", *arguments], status, out.getvalue(), err.getvalue())
 
 
 def well(done: subprocess.CompletedProcess[str]) -> subprocess.CompletedProcess[str]:

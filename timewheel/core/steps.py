@@ -72,11 +72,16 @@ def longest_due_stay_ms(plan: Plan) -> int:
     Policies (TTL, quotas) and checks are derived from it; tiered: max(window, smallest tier + guard)
     (broker-facts: guard-and-skew); wheel: a slot, its head start, and what `Router.route_of_send` allows.
     """
+    return _relayed_stay_ms(plan) + (2 * plan.skew_ms if isinstance(plan.scheme, Wheel) else 0)
+
+
+def _relayed_stay_ms(plan: Plan) -> int:
+    """Return the same of timers that come from a relay."""
     match plan.scheme:
         case Tiered(window_ms=window_ms, tiers_ms=tiers_ms):
             return max(window_ms, tiers_ms[0] + plan.guard_ms)
         case Wheel(rings=rings):
-            return rings[0].slot_ms + plan.headstart_ms(rings[0]) + 2 * plan.skew_ms
+            return rings[0].slot_ms + plan.headstart_ms(rings[0])
         case _:
             return plan.max_delay_ms
 
@@ -84,10 +89,10 @@ def longest_due_stay_ms(plan: Plan) -> int:
 def far_ms(plan: Plan) -> int:
     """Return the least remaining time with which a shadow moves a message out of the due topic, milliseconds.
 
-    This is the longest time that the plan leaves a timer in the due topic, plus the guard. The shadow may be down for
+    This is the longest time that its relays leave a timer in the due topic, plus the guard. The shadow may be down for
     the guard between the publish of a copy and the acknowledgement of its original before both can be delivered.
     """
-    return longest_due_stay_ms(plan) + plan.guard_ms
+    return _relayed_stay_ms(plan) + plan.guard_ms
 
 
 def spare_ms(plan: Plan) -> int:

@@ -382,7 +382,7 @@ def _stored_entry(cluster: Cluster, topic: str, ledger: str, entry: str, **_: An
     }
     if found.is_batch:
         headers["X-Pulsar-num-batch-message"] = str(len(found.messages))
-        return httpx.Response(200, headers=headers, content=message.payload or b"")
+        return httpx.Response(200, headers=headers, content=found.payload)
     headers["X-Pulsar-PROPERTY"] = json.dumps(message.properties)
     if message.event_ms:
         headers["X-Pulsar-event-time"] = _iso(message.event_ms)
@@ -392,7 +392,8 @@ def _stored_entry(cluster: Cluster, topic: str, ledger: str, entry: str, **_: An
         headers["X-Pulsar-partition-key"] = message.key if isinstance(message.key, str) else message.key.decode()
     if message.payload is None:
         headers["X-Pulsar-null-value"] = "true"
-    return httpx.Response(200, headers=headers, content=message.payload or b"")
+    encoded = [(name.encode(), text.encode("iso-8859-1", "replace")) for name, text in headers.items()]
+    return httpx.Response(200, headers=encoded, content=found.payload)
 
 
 def _iso(at_ms: int) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from timewheel.broker.admin.stats import CursorStats, Ledger
+from timewheel.broker.protocol.wire import data_field, number_field
 from timewheel.client.positions import EntryPosition
 from timewheel.core.broker_profile import BrokerProfile
 from timewheel.inspect.gaps.gap_status import reload_of
@@ -48,6 +49,19 @@ class Entry:
     @property
     def size(self) -> int:
         return sum(message.size for message in self.messages)
+
+    @property
+    def payload(self) -> bytes:
+        """The payload as it is stored, uncompressed: of a batch each message behind its own metadata."""
+        if not self.is_batch:
+            return self.messages[0].payload or b""
+        stored = b""
+        for one in self.messages:
+            content = one.payload or b""
+            pairs = (data_field(1, data_field(1, key) + data_field(2, text)) for key, text in one.properties.items())
+            metadata = b"".join(pairs) + (data_field(2, one.key) if one.key else b"") + number_field(3, len(content))
+            stored += len(metadata).to_bytes(4, "big") + metadata + content
+        return stored
 
 
 @dataclass(slots=True)

@@ -17,7 +17,7 @@ import sys
 import threading
 import time
 from _queue import SimpleQueue as RealSimpleQueue
-from _thread import LockType, allocate_lock
+from _thread import LockType, allocate_lock, start_new_thread
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -271,11 +271,31 @@ def _of_identities(scheduler: Scheduler) -> list[Replacement]:
     ]
 
 
+_REAL_THREADS = frozenset({"timewheel-client-log"})
+"""Threads that wait for what this time cannot see: here a pipe."""
+
+
+def _start_elsewhere(start: Callable[[Thread], None], thread: Thread) -> None:
+    """Start a thread from a real one, and wait for it in real time."""
+    started = allocate_lock()
+    started.acquire()
+
+    def run() -> None:
+        start(thread)
+        started.release()
+
+    start_new_thread(run, ())
+    started.acquire()
+
+
 def _of_threads(scheduler: Scheduler) -> list[Replacement]:
     real_start, real_join, real_is_alive = Thread.start, Thread.join, Thread.is_alive
     real_bootstrap: Callable[[Thread], None] = vars(Thread)["_bootstrap"]
 
     def start(thread: Thread) -> None:
+        if scheduler.is_mine and thread.name in _REAL_THREADS:
+            _start_elsewhere(real_start, thread)
+            return
         if scheduler.is_mine and thread.ident is None:
             vars(thread)["_started"] = threading.Event()  # one of this time's
             scheduler.adopt(thread)

@@ -27,6 +27,7 @@ import httpx
 import pulsar
 
 from timewheel.broker.admin.client import AdminClient
+from timewheel.broker.protocol.dialing import Dialer
 from timewheel.core.broker_profile import DEFAULT_PROFILE, BrokerProfile
 from timewheel.core.envelope import Envelope, due_in
 from timewheel.core.errors import EnvelopeError
@@ -37,6 +38,7 @@ from timewheel.testing.virtual.client import Configuration, MessageBuilder, Nati
 from timewheel.testing.virtual.ledgers import Sent
 from timewheel.testing.virtual.patches import either, patched
 from timewheel.testing.virtual.scheduler import MS, Process, Scheduler, longest_waiting
+from timewheel.testing.virtual.sessions import VirtualSession, reaching
 
 SERVICE_URL = "pulsar://virtual:6650"
 ADMIN_URL = "http://virtual:8080"
@@ -126,7 +128,7 @@ class VirtualPulsar:
         profile = BrokerProfile.named(version) if isinstance(version, str) else version
         self.cluster = Cluster(self.scheduler, profile, brokers=brokers)
         self.admin_transport = VirtualAdmin(self.cluster)
-        self._clients: list[NativeClient] = []
+        self._clients: list[NativeClient | VirtualSession] = []
         self._stack = ExitStack()
         self._pids = itertools.count(2)
         self.new_pid = partial(next, self._pids)
@@ -147,6 +149,9 @@ class VirtualPulsar:
                 )
             for name, made in (("MessageBuilder", MessageBuilder), ("Client", self._native)):
                 stack.enter_context(mock.patch.object(_pulsar, name, either(is_mine, getattr(_pulsar, name), made)))
+            reach = either(is_mine, Dialer.reach, reaching(self.cluster, self._clients.append))
+            stack.enter_context(mock.patch.object(Dialer, "reach", reach))
+            stack.enter_context(mock.patch.object(Dialer, "responds", either(is_mine, Dialer.responds, lambda _: True)))
             handle_request = httpx.HTTPTransport.handle_request
             stack.enter_context(
                 mock.patch.object(httpx.HTTPTransport, "handle_request", self._handling(handle_request))
@@ -182,8 +187,8 @@ class VirtualPulsar:
 
         return handle_request
 
-    def clients_of(self, process: Process) -> Sequence[NativeClient]:
-        """Return the clients that the threads of a process have made."""
+    def clients_of(self, process: Process) -> Sequence[NativeClient | VirtualSession]:
+        """Return the clients and sessions that the threads of a process have made."""
         return [client for client in self._clients if client.process is process]
 
     # Clients

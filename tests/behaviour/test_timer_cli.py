@@ -48,6 +48,7 @@ def run(pulsar_broker: Broker, plan: Plan, tmp_path: Path) -> Run:
     return command
 
 
+@pytest.mark.real
 def test_a_timer_is_moved_by_hand(client: Any, pulsar_broker: Broker, plan: Plan, run: Run) -> None:
     came: list[DelayedMessage] = []
     with DelayedProducer(client, plan) as producer:
@@ -111,6 +112,7 @@ def test_whereis_and_status_know_what_is_cancelled(client: Any, pulsar_broker: B
         assert status_of(admin, plan).cancelled is None
 
 
+@pytest.mark.real
 @pytest.mark.usefixtures("run")  # writes the plan file
 def test_the_commands_tell_it(client: Any, pulsar_broker: Broker, plan: Plan, tmp_path: Path) -> None:
     with DelayedProducer(client, plan) as producer:

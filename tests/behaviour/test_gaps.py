@@ -201,6 +201,7 @@ def test_a_cluster_of_five_thousand_topics_is_seen_within_a_minute(
     evidence("`timewheel gaps` on a cluster", {"partitions": TOPICS, "took, s": round(took_s), "requests at once": 16})
 
 
+@pytest.mark.real
 def test_unacknowledged_messages_are_named_with_who_has_them(
     admin: AdminClient, pulsar_client: Any, topic: str
 ) -> None:
@@ -298,6 +299,7 @@ def test_without_a_consumer_what_is_delayed_is_told_by_the_entries(
     assert "no consumer is connected" in told
 
 
+@pytest.mark.real
 def test_a_topic_that_only_looks_like_a_partition_gets_commands_that_are_about_itself(
     pulsar_broker: Broker, admin: AdminClient, pulsar_client: Any, topic: str
 ) -> None:
@@ -324,6 +326,7 @@ def test_a_topic_that_only_looks_like_a_partition_gets_commands_that_are_about_i
     consumer.close()
 
 
+@pytest.mark.real
 def test_a_slow_key_is_named(admin: AdminClient, pulsar_client: Any, topic: str) -> None:
     admin.topics.create_unpartitioned(topic)
     admin.subscriptions.create(topic, "billing")

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tests.behaviour.test_gaps import run as run_gaps
 from tests.broker.due_topic import Handled, now_ms, running
 from tests.broker.relay_stage import BUSINESS, Stage, plan_of
-from tests.broker.test_gaps import run as run_gaps
 from tests.support.command_line import timewheel, well
 from timewheel.consumers import DelayedConsumer
 from timewheel.core.durations import DAY_MS, HOUR_MS
@@ -363,6 +363,7 @@ def test_probes_of_relays_are_no_timers_and_hide_none_behind_them(
     assert any(one.slug == "relay-late" and "timer late should" in one.read for one in found)
 
 
+@pytest.mark.real
 def test_what_waits_in_an_intake_that_no_relay_reads_counts_and_is_exit_status_4(
     pulsar_broker: Broker, tmp_path: Path
 ) -> None:

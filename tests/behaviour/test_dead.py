@@ -136,6 +136,7 @@ def test_dead_letters_are_listed_shown_sent_again_and_dropped(stage: Stage, tmp_
     assert not [name for name in last.properties() if name.startswith("tw-dead")]
 
 
+@pytest.mark.real
 def test_a_letter_s_notes_are_the_relay_s_and_one_that_cannot_go_on_keeps_no_other_from_it(stage: Stage) -> None:
     """A sender's `tw-dead-schema` of 30 digits once ended each replay of all dead letters with a traceback."""
     forged = {"tw-dead-schema": "9" * 30, "tw-dead-from": "elsewhere", "tw-dead-new": "x", "tw-parked-from": "y"}
@@ -216,6 +217,7 @@ def test_of_a_batch_only_what_is_meant_is_dealt_with(stage: Stage) -> None:
     assert stats.subscriptions["timewheel-dead-letter"].backlog == 2
 
 
+@pytest.mark.real
 def test_what_cannot_be_opened_is_one_letter_with_its_reason_that_can_be_dropped(stage: Stage) -> None:
     """A batch of 100,000 messages within 1 kB; one that is garbled; one that does not open; one that has no date."""
     many, topic = batch_member() * 100_000, partition_topic(stage.names.dead_letter, 0)
@@ -256,6 +258,7 @@ class Order(Record):  # type: ignore[misc]  # pulsar ships no types
     number = Integer()
 
 
+@pytest.mark.real
 def test_it_keeps_its_schema(stage: Stage, tmp_path: Path) -> None:
     now = now_ms()
     for partition in range(2):
@@ -282,6 +285,7 @@ def test_it_keeps_its_schema(stage: Stage, tmp_path: Path) -> None:
     consumer.close()
 
 
+@pytest.mark.real
 def test_one_whose_schema_is_gone_stays_and_keeps_no_other(stage: Stage, tmp_path: Path) -> None:
     now = now_ms()
     tier = stage.tiers[-1]

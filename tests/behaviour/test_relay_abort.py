@@ -156,6 +156,7 @@ def test_killed_in_the_middle_and_run_again_it_loses_none(pulsar_broker: Broker,
             assert set(copies.values()) == {1}
 
 
+@pytest.mark.real
 def test_relays_that_have_the_plan_send_back_too(pulsar_broker: Broker, tmp_path: Path) -> None:
     """Of a Failover subscription one consumer works on a partition: these have some of them."""
     with Stage(pulsar_broker, staged(partitions=4, relay="service")) as stage:

@@ -227,6 +227,7 @@ def test_the_command_writes_a_history_and_says_how_to_plan_from_it(
     assert note["reached_by"] == ["--admin-url", pulsar_broker.admin_url]
 
 
+@pytest.mark.real
 @pytest.mark.parametrize(
     ("arguments", "status", "words"),
     [
@@ -248,6 +249,7 @@ def test_what_cannot_be_sampled_is_one_clear_line(
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.real
 def test_of_a_topic_with_a_shadow_each_timer_is_counted_once(pulsar_broker: Broker) -> None:
     """By brute force: a row for each send, with its whole delay; neither copies nor what the shadow sent for itself."""
     sent: Counter[int] = Counter()
