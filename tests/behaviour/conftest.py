@@ -8,20 +8,38 @@ from typing import Any
 
 import pytest
 
-from tests.broker.conftest import Connect, client, connect, namespace, stage, topic
+from tests.broker.conftest import (
+    Connect,
+    client,
+    cluster,
+    connect,
+    forgetful,
+    mortal,
+    namespace,
+    on,
+    secured,
+    stage,
+    topic,
+    tuned,
+    undelaying,
+)
 from tests.support.command_line import runs_here
 from timewheel.broker.admin.client import AdminClient
 from timewheel.testing import Broker
 from timewheel.testing.virtual import VirtualPulsar
 
-__all__ = ["client", "connect", "namespace", "stage", "topic"]
+__all__ = [
+    "client", "cluster", "connect", "forgetful", "mortal", "namespace", "on", "secured", "stage", "topic", "tuned",
+    "undelaying",
+]  # fmt: skip
 
 LATENCY_NS = 200_000
 
 
 def is_real(request: pytest.FixtureRequest) -> bool:
-    """Return whether a test wants a real broker."""
-    return bool(request.config.getoption("real")) or request.node.get_closest_marker("real") is not None
+    """Return whether a test wants a real broker, as proofs do."""
+    asked = ("real", "proof", "short")
+    return bool(request.config.getoption("real")) or any(map(request.node.get_closest_marker, asked))
 
 
 @pytest.fixture

@@ -178,13 +178,13 @@ broker/test_demo.py: Whole demo, native / our schemes
 {timers} timers: gaps {native's peak} / {the others' highest}, delivered again {natively delivered again} / {by the \
 others at most}; ours lost {lost by ours}, twice {handled twice by our consumers}, early {early by our consumers}
 `timewheel gaps` on a cluster
-broker/test_gaps.py: `timewheel gaps` of many partitions
+behaviour/test_gaps.py: `timewheel gaps` of many partitions
 {partitions} in {took, s} s
 what `timewheel gaps` says .*
 broker/test_gap_reload.py: `timewheel gaps` foretells an unload; also 2.10.5, 3.0.7
 {sum states} states, up to {messages again, at most} messages again, off {wrong by}
 `timewheel whereis`, .*
-broker/test_whereis.py: `timewheel whereis` finds each timer; four schemes
+behaviour/test_whereis.py: `timewheel whereis` finds each timer; four schemes
 {least found}; reads {reads}; at most 5 in {least with at most 5}
 every panel of the dashboard has something to show
 broker/test_monitoring.py: Each panel of the dashboard shows something
