@@ -179,7 +179,7 @@ def test_two_copies_on_three_bookies_are_written_while_a_bookie_is_away(
 
 def test_the_page_about_testing_uses_it_so(cluster: LocalCluster) -> None:
     page = (ROOT / "docs" / "how-to" / "test-your-service.md").read_text(encoding="utf-8")
-    _, block = blocks(page, "python")
+    *_, block = blocks(page, "python")
     names: dict[str, Any] = {}
     exec(block.content, names)
     names["test_a_producer_follows_its_topic"](lambda **_: cluster)

@@ -87,7 +87,8 @@ def page(name: str) -> str:
 
 
 def test_the_test_of_a_service_is_one(broker_of_the_pages: LocalPulsar, tmp_path: Path) -> None:
-    block, _ = blocks(page("test-your-service"), "python")  # the other runs in tests/broker/test_local_cluster.py
+    # The others run in tests/virtual/test_example.py and tests/broker/test_local_cluster.py.
+    _, block, _ = blocks(page("test-your-service"), "python")
     (tmp_path / "test_reminders.py").write_text(block.content)
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     (tmp_path / "reminders.toml").write_text(next(blocks(readme, "toml")).content)
