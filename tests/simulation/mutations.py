@@ -195,7 +195,7 @@ def _(stack: ExitStack) -> None:
     around(stack, next_hop.NextHop, "held", held)
 
 
-@mutation("timers leave half a minute late", *TIERS)
+@mutation("timers leave half a minute late")
 def _(stack: ExitStack) -> None:
     around(stack, next_hop, "release_at", lambda right, *given: right(*given) + 30_000)
 
