@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import datetime as dt
+import threading
 
 import pytest
 
 from tests.broker.due_topic import now_ms
 from tests.broker.shadow_stage import moved, shadow_plan, staged
+from timewheel.broker.protocol.consumers import EntryReader
+from timewheel.broker.protocol.dialing import Dialer
+from timewheel.broker.protocol.errors import BrokerSilent
 from timewheel.core.names import partition_topic
 from timewheel.testing.virtual import VirtualPulsar
 
@@ -33,3 +37,27 @@ def test_a_shadow_moves_what_is_far_and_nothing_is_lost_early_or_handled_twice(u
         assert min(consumer.lateness_ms.values()) >= -1_000, "a tick, as without a shadow"
         if not unloads:
             assert max(consumer.lateness_ms.values()) <= 1_500
+
+
+def test_a_process_that_is_cut_off_is_answered_once_it_is_not(virtual_pulsar: VirtualPulsar) -> None:
+    """A session that it opens meanwhile waits, as a client of `pulsar` does."""
+    topic = "persistent://public/default/read"
+    virtual_pulsar.client().create_producer(topic).send(b"x")
+    found: list[str] = []
+
+    def read() -> None:
+        threading.Event().wait(1)
+        while not found or found[-1] != "read":
+            try:
+                with EntryReader(Dialer(virtual_pulsar.service_url), topic) as reader:
+                    found.append("read" if reader.read(1_000) else "nothing")
+            except BrokerSilent:
+                found.append("silence")
+
+    process = virtual_pulsar.start(read)
+    process.disconnect()
+    virtual_pulsar.advance(seconds=40)
+    assert found == ["silence"]
+    process.reconnect()
+    virtual_pulsar.advance(seconds=60)
+    assert found[-1] == "read"

@@ -257,6 +257,7 @@ class Link:
         self._process = process
         self._to_broker, self._to_client = _Way(cluster), _Way(cluster)
         self.is_cut = False
+        self.hold(is_held=process is not None and process.is_cut_off)
 
     def to_broker(self, action: Callable[[], None], *, changes: bool = True) -> None:
         """Have the broker do something; ``changes`` is False for a question, and for what only carries messages."""

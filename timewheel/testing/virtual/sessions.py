@@ -118,28 +118,28 @@ class VirtualSession(Session):
 
     def ask_last_position(self, consumer_id: int) -> int:
         del consumer_id
-        place = self.cluster.topic(self._topic).log
 
-        def told(request_id: int) -> LastPosition:
-            return LastPosition(request_id=request_id, position=place.last_confirmed)
+        def last() -> EntryPosition:
+            return self.cluster.topic(self._topic).log.last_confirmed
 
-        return self._ask("ask for the last position", lambda: None, told)
+        return self._ask("ask for the last position", last, LastPosition, "position")
 
     def close_consumer(self, consumer_id: int) -> int:
         return self._ask("close a consumer", self._readings[consumer_id].leave, Done)
 
-    def _ask(self, words: str, action: Callable[[], None], answer: Callable[..., Event]) -> int:
+    def _ask(self, words: str, action: Callable[[], Any], answer: Callable[..., Event], found: str = "") -> int:
+        """Have the broker do something; ``found`` is the answer's field for what it returns."""
         self._requests += 1
         request_id = self._requests
 
         def at_broker() -> None:
             try:
-                action()
+                result = action()
             except brokers.Refused as refused:
                 error = BrokerRefused(words, 0, refused.result, refused.result, is_passing=True)
                 self.told(Refused(request_id=request_id, error=error))
             else:
-                self.told(answer(request_id=request_id))
+                self.told(answer(request_id=request_id, **({found: result} if found else {})))
 
         self.link.to_broker(at_broker)
         return request_id
@@ -189,7 +189,8 @@ class VirtualSession(Session):
         self.lose()
 
     def reach_again(self) -> None:
-        """Stay lost."""
+        """Stay lost, unless it was opened meanwhile."""
+        self.link.hold(is_held=False)
 
     def _leave(self) -> None:
         for reading in self._readings.values():
