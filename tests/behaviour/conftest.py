@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Iterator
 from typing import Any
 
@@ -16,6 +15,7 @@ from tests.broker.conftest import (
     forgetful,
     mortal,
     namespace,
+    new_tenant,
     on,
     secured,
     stage,
@@ -70,6 +70,4 @@ def admin(pulsar_broker: Broker) -> Iterator[AdminClient]:
 @pytest.fixture
 def tenant(admin: AdminClient) -> str:
     """A tenant of the test's own."""
-    name = f"tenant-{uuid.uuid4().hex[:8]}"
-    assert admin.tenants.create(name)
-    return name
+    return new_tenant(admin)

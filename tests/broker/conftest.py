@@ -79,12 +79,17 @@ def admin(pulsar_broker: Broker) -> Iterator[AdminClient]:
         yield opened
 
 
-@pytest.fixture(scope="module")
-def tenant(admin: AdminClient) -> str:
-    """A tenant of the module's own."""
+def new_tenant(admin: AdminClient) -> str:
+    """Make a tenant, and return its name."""
     name = f"tenant-{uuid.uuid4().hex[:8]}"
     assert admin.tenants.create(name)
     return name
+
+
+@pytest.fixture(scope="module")
+def tenant(admin: AdminClient) -> str:
+    """A tenant of the module's own."""
+    return new_tenant(admin)
 
 
 @pytest.fixture

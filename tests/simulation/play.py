@@ -64,7 +64,6 @@ class Handling(NamedTuple):
     """A handler's success."""
 
     began_s: float
-    ended_s: float
     by: str  # the consumer's name, and when its process began
 
     def __str__(self) -> str:
@@ -79,7 +78,6 @@ class Known:
     sends: list[str] = field(default_factory=list)  # "stored", "failed", "unknown"
     cancelled_s: float | None = None  # when a cancel was confirmed
     answer: Answer | None = None
-    attempts: Counter[str] = field(default_factory=Counter)  # by subscription
     handled: dict[str, list[Handling]] = field(default_factory=dict)  # by subscription
 
 
@@ -221,7 +219,7 @@ class Play:
         if message.attempt < self._planned(timer_id).failures:
             self.tell(f"{name} postpones {timer_id}, attempt {message.attempt}")
             raise RetryLater(dt.timedelta(seconds=rng.choice([rng.uniform(1, 20), rng.uniform(60, LONGEST_RETRY_S)])))
-        timer.handled.setdefault(subscription, []).append(Handling(began_s, self.now_s, name))
+        timer.handled.setdefault(subscription, []).append(Handling(began_s, name))
         self.tell(f"{name} has handled {timer_id}, which was late by {message.lateness}")
         assert message.lateness is not None, "it is due"
         if self._is_calm and message.lateness > dt.timedelta(seconds=LATE_S) and not message.attempt:

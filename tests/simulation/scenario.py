@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
 from timewheel.core import Plan, parse_plan
 
@@ -53,16 +53,7 @@ Kind = Literal[
     "power cut",
 ]
 PROCESS_KINDS: tuple[Kind, ...] = ("kill", "freeze", "cut off", "lose host", "stop")
-KINDS: tuple[Kind, ...] = (
-    *PROCESS_KINDS,
-    "unload",
-    "kill broker",
-    "clocks back",
-    "clocks forward",
-    "deploy",
-    "no writes",
-    "power cut",
-)
+KINDS: tuple[Kind, ...] = get_args(Kind)
 STEPS = ("", "publish", "publish", "acknowledged", "flow", "connect", "reconnect", "let_go", "last_position")
 """Steps at the broker after which a process is struck; empty: at the time itself."""
 
