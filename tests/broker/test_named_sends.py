@@ -10,6 +10,7 @@ import pytest
 
 from tests.broker.due_topic import make_plan
 from timewheel.core.names import partition_topic
+from timewheel.testing import eventually
 
 if TYPE_CHECKING:
     from tests.broker.conftest import Connect
@@ -32,6 +33,9 @@ class Sender:
 
     def answer(self) -> tuple[Any, Any]:
         return self._answers.get(timeout=ANSWER_S)
+
+    def await_connection(self) -> None:
+        eventually(self._producer.is_connected, ANSWER_S)  # the client pauses between attempts for seconds
 
     def close(self) -> None:
         self._producer.close()
@@ -63,6 +67,7 @@ def test_after_a_send_time_out_later_messages_are_stored_and_the_numbers_of_the_
     if timeout_ms:
         assert sender.answer()[0] == pulsar.Result.Timeout
         mortal.start()
+        sender.await_connection()
         sender.send(4)
         assert sender.answer()[0] == pulsar.Result.Ok
     else:
