@@ -355,7 +355,7 @@ class BaseProducer:
         outgoing = send.outgoing
         if self._router.interval_ms and outgoing.place != "cancellations":
             now_ms = self._clock.now_ms()
-            route = self._router.route_of_send(outgoing.due_ms, now_ms, self.plan.skew_ms)
+            route = self._router.route_of_send(outgoing.due_ms, now_ms)
             if route.topic != outgoing.topic:
                 outgoing = send.outgoing = outgoing.sent_to(route, now_ms, self.plan.revision)
         return outgoing
@@ -501,7 +501,7 @@ def send_outcome(
         if outcome is Outcome.ROUTE_AGAIN:
             # Never the same topic again: it is terminated, or would be created without policies and subscriptions
             # (broker-facts: removing-a-topic).
-            route = router.route_of_send(outgoing.due_ms, now_ms, plan.skew_ms)
+            route = router.route_of_send(outgoing.due_ms, now_ms)
             if route.topic != outgoing.topic:
                 return outgoing.sent_to(route, now_ms, plan.revision)
     topic = router.names.part(outgoing.topic, outgoing.partition)

@@ -136,7 +136,7 @@ def prepare(
 
     if plan.jitter_ms and due_ms > now_ms:
         due_ms = _spread(due_ms, timer_id, plan.jitter_ms, now_ms + plan.max_delay_ms)
-    route = router.route_of_send(due_ms, now_ms, plan.skew_ms)
+    route = router.route_of_send(due_ms, now_ms)
     place, release_at_ms = place_of(route)
     generation = 0
     characters = len(timer_id) + len(partition_key or "") + len(ordering_key or "")

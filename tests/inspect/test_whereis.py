@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from rich.console import Console
 
@@ -52,7 +52,7 @@ def played(plan: Plan, sent_ms: int, due_ms: int) -> list[tuple[str, int]]:
     router = Router(plan)
     holding = {topic.name: topic.step for topic in topology(plan, sent_ms).holding}
     envelope = Envelope("x", due_ms, sent_ms)
-    route = router.route(due_ms, sent_ms)
+    route = router.route_of_send(due_ms, sent_ms)
     topic, is_due = route.topic, isinstance(route, Due)
     found = [(topic, sent_ms)]
     while not is_due:
@@ -68,6 +68,11 @@ sent = st.integers(NOW_MS - 40 * DAY_MS, NOW_MS)
 delay = st.one_of(st.integers(0, 30 * DAY_MS), st.integers(0, 12 * HOUR_MS), st.integers(-MINUTE_MS, 10))
 
 
+SWEPT_MS = NOW_MS // HOUR_MS * HOUR_MS - 5 * MINUTE_MS  # a slot of an hour, less its head start
+
+
+@example(scheme=SCHEMES["wheel"], sent_ms=SWEPT_MS - MINUTE_MS, delay_ms=20 * MINUTE_MS)  # within a producer's margin
+@example(scheme=SCHEMES["wheel"], sent_ms=SWEPT_MS - 2 * MINUTE_MS - 1, delay_ms=20 * MINUTE_MS)
 @given(scheme=scheme, sent_ms=sent, delay_ms=delay)
 def test_the_computed_way_is_what_router_and_relays_do(scheme: Scheme, sent_ms: int, delay_ms: int) -> None:
     plan = plan_of(scheme)

@@ -399,6 +399,11 @@ class Plan:
         return self.guard_ms // 5
 
     @property
+    def send_margin_ms(self) -> int:
+        """Time before the sweep of a slot in which producers pass over it: for the publish, and for the clocks."""
+        return 2 * self.skew_ms
+
+    @property
     def holds_in_relay(self) -> bool:
         """True if a relay reads the holding topics in order, without any broker delay."""
         return isinstance(self.scheme, Wheel) or (isinstance(self.scheme, Tiered) and self.scheme.hold == "relay")

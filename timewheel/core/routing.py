@@ -122,7 +122,7 @@ class Router:
                     return Hold(topics[slot % step.slots], 0, release_at_ms, 0)
         return self.to_due(due_ms, at_ms, only_for)
 
-    def route_of_send(self, due_ms: int, now_ms: int, stored_within_ms: int, only_for: str = "") -> Route:
+    def route_of_send(self, due_ms: int, now_ms: int, stored_within_ms: int | None = None, only_for: str = "") -> Route:
         """Decide the topic of a new message: never a slot that may be swept before the message is in it.
 
         In a swept slot it would wait for the next sweep, a slot later (broker-facts: slot-sweep). A finer ring takes
@@ -131,12 +131,14 @@ class Router:
         Args:
             due_ms: Due time, UTC milliseconds.
             now_ms: UTC milliseconds.
-            stored_within_ms: Longest time that the publish may take. The relay's clock is allowed for besides.
+            stored_within_ms: Longest time that the publish may take. The relay's clock is allowed for besides. None: a
+                producer's, which sends a timer again if its publish took longer (`Plan.send_margin_ms`).
             only_for: As in `route`.
         """
         route = self.route(due_ms, now_ms, only_for)
-        swept_from_ms = now_ms + stored_within_ms + self.plan.skew_ms
-        while isinstance(route, Hold) and not route.stay_ms and route.release_at_ms <= swept_from_ms:
+        plan = self.plan
+        margin_ms = plan.send_margin_ms if stored_within_ms is None else stored_within_ms + plan.skew_ms
+        while isinstance(route, Hold) and not route.stay_ms and route.release_at_ms <= now_ms + margin_ms:
             route = self.route(due_ms, route.release_at_ms, only_for)
         return route if isinstance(route, Hold) else self.to_due(due_ms, now_ms, only_for)
 

@@ -70,9 +70,9 @@ def longest_due_stay_ms(plan: Plan) -> int:
     """Return the longest time that a timer waits in a due topic under the broker's delay, if nothing fails.
 
     Policies (TTL, quotas) and checks are derived from it; tiered: max(window, smallest tier + guard)
-    (broker-facts: guard-and-skew); wheel: a slot, its head start, and what `Router.route_of_send` allows.
+    (broker-facts: guard-and-skew); wheel: a slot, its head start, and a producer's margin.
     """
-    return _relayed_stay_ms(plan) + (2 * plan.skew_ms if isinstance(plan.scheme, Wheel) else 0)
+    return _relayed_stay_ms(plan) + (plan.send_margin_ms if isinstance(plan.scheme, Wheel) else 0)
 
 
 def _relayed_stay_ms(plan: Plan) -> int:

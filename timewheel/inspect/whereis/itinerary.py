@@ -207,13 +207,16 @@ class Routes:
         self._rows = tuple((step, self._names.of_step(step)) for step in steps(plan))
 
     def after(self, entered_ms: int, due: Span, hops: int = 0) -> Iterator[Stop]:
-        """Yield the stops of timers routed at a given time: each topic, with the due times that lead to it."""
-        entered = Span(entered_ms, entered_ms)
+        """Yield the stops of timers routed at a given time: each topic, with the due times that lead to it.
+
+        Without a hop they are routed by a producer (`Router.route_of_send`).
+        """
+        entered, margin_ms = Span(entered_ms, entered_ms), 0 if hops else self._plan.send_margin_ms
         last_ms = due.last_ms
         for step, topics in self._rows:
             if last_ms < due.first_ms:
                 return
-            first_ms = max(_first_due_ms(step, entered_ms), due.first_ms)
+            first_ms = max(_first_due_ms(step, entered_ms, margin_ms), due.first_ms)
             if first_ms > last_ms:
                 continue
             taken = Span(first_ms, last_ms)
@@ -299,12 +302,12 @@ class Routes:
         return self._plan.due_topic
 
 
-def _first_due_ms(step: Step, at_ms: int) -> int:
-    """Return the earliest due time that takes this step."""
+def _first_due_ms(step: Step, at_ms: int, margin_ms: int) -> int:
+    """Return the earliest due time that takes this step, whose slot must not be swept within the margin."""
     if step.kind == "tier":
         return at_ms + step.min_remaining_ms
     if step.kind == "slot":
-        return ((at_ms + step.headstart_ms) // step.slot_ms + 1) * step.slot_ms
+        return ((at_ms + margin_ms + step.headstart_ms) // step.slot_ms + 1) * step.slot_ms
     return 0
 
 
