@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import hashlib
+import itertools
 import random
 import signal
 import threading
@@ -12,17 +13,14 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import pairwise
 from typing import Any, NamedTuple
-from unittest import mock
 
 import pulsar
 
+from tests.simulation.audit import Audit, timers_of
 from tests.simulation.scenario import LONGEST_RETRY_S, PROCESS_KINDS, Fault, Scenario, Timer
 from timewheel.consumers import DelayedConsumer, DelayedMessage, RetryLater
 from timewheel.core import Answer, Plan
-from timewheel.core.envelope import Envelope
-from timewheel.core.errors import EnvelopeError
 from timewheel.core.names import RELAY_SUBSCRIPTION
 from timewheel.core.steps import longest_due_stay_ms
 from timewheel.errors import BrokerUnreachable, CancelFailed, CancelOutcomeUnknown, SendFailed, SendOutcomeUnknown
@@ -31,12 +29,13 @@ from timewheel.producers import DelayedProducer
 from timewheel.provision import ensure
 from timewheel.relay import Relay
 from timewheel.testing.virtual import VirtualProcess, VirtualPulsar
-from timewheel.testing.virtual.brokers import BrokerProducer, Topic
-from timewheel.testing.virtual.ledgers import Entry
+from timewheel.testing.virtual.scheduler import Task
 
 BEGINS = dt.datetime(2027, 1, 1, tzinfo=dt.UTC)
-LIMIT_S = 60
-"""Of this machine's time: a service turns in a circle."""
+MAX_TURNS = 300_000
+"""Turns of threads in a play; more: a service turns in a circle. No play of sound services takes half as many."""
+LIMIT_S = 900
+"""Of this machine's time: a thread turns in a circle by itself."""
 DRAIN_S = 900
 """After the last due time and the last fault: all that may still come has come."""
 SOON_S = 1.0
@@ -96,21 +95,17 @@ class Play:
         self._disturbed_s: list[tuple[float, float]] = []  # when a broker or service may forget what it did
         self._waiting: list[tuple[str, str, Fault]] = []  # faults that come after a step of a process
         self._seen: Counter[int] = Counter()  # steps, by fault
-        self._late: set[str] = set()  # timers that hopped by the late lane, which is at least once
+        self._audit = Audit(
+            lambda timer_id, subscription: subscription in self.timers[timer_id].handled,
+            lambda timer_id: self._planned(timer_id).cancel_s is not None,
+            self.break_promise,
+        )
         self._hash = hashlib.sha256()
         self._is_over = False
 
     def run(self) -> Verdict:
         scenario = self.scenario
-        publish = Topic.publish
-
-        def published(topic: Topic, producer: BrokerProducer, entry: Entry) -> Any:
-            self._late |= {
-                one.timer_id for one in _timers_of(entry) if one.hops and not producer.name.startswith("tw|")
-            }
-            return publish(topic, producer, entry)
-
-        with self._virtual as virtual, mock.patch.object(Topic, "publish", published):
+        with self._virtual as virtual, self._audit.looking():
             self._trace_turns()
             virtual.cluster.latency_ns = scenario.latency_us * 1_000
             virtual.cluster.run_step = self._run_step
@@ -157,14 +152,21 @@ class Play:
 
     def _trace_turns(self) -> None:
         scheduler = self._virtual.scheduler
-        choose = scheduler._choose
+        choose, woken = scheduler._choose, scheduler._woken
+        turns = itertools.count(1)
+
+        def counted(task: Task, *, timed_out: bool) -> Task:
+            if next(turns) == MAX_TURNS:
+                scheduler._error = TimeoutError(f"the play takes {MAX_TURNS} turns")
+                task, timed_out = scheduler.first, True
+            return woken(task, timed_out=timed_out)
 
         def traced(ready: Sequence[Any]) -> Any:
             chosen = choose(ready)
             self._hash.update(f"{scheduler.monotonic_ns} {[task.name for task in ready]} {chosen.name}".encode())
             return chosen
 
-        scheduler._choose = traced
+        scheduler._choose, scheduler._woken = traced, counted
 
     # Services
 
@@ -295,6 +297,7 @@ class Play:
     def _change_plan(self) -> None:
         """Roll out the next revision as the how-to says: topics, relays and consumers, producers."""
         self.plan = self.scenario.plan(revision=2)
+        self._audit.relays_may_repeat = True
         self.tell("the plan changes")
         self._ensure()
         self._deploy()
@@ -432,7 +435,7 @@ class Play:
             self._judge_timer(timer_id, known)
         for name, topic, cursor in self._holding():
             entries = topic.log.all_after(cursor.mark_delete)
-            waiting = [one.timer_id for entry in entries for one in _timers_of(entry)]
+            waiting = [one.timer_id for entry in entries for one in timers_of(entry)]
             if waiting or cursor.ranges():
                 self.break_promise(f"{name} holds {waiting} behind {len(cursor.ranges())} gaps")
         self._judge_stays()
@@ -445,7 +448,7 @@ class Play:
             if handled and not {"stored", "unknown"} & {*known.sends}:
                 self.break_promise(f"{timer_id} was handled, though its send had failed: {known.sends}")
             self.verdict.repeated += max(len(handled) - 1, 0)
-            for first, then in pairwise(handled):
+            for first, then in itertools.pairwise(handled):
                 if not self._may_repeat(timer_id, first, then):
                     self.break_promise(f"{timer_id} was handled twice: by {first}, then by {then}")
 
@@ -455,7 +458,7 @@ class Play:
             return False  # once in a process
         since_s = first.began_s - SOON_S
         planned, sends = self._planned(timer_id), self.timers[timer_id].sends
-        is_late = timer_id in self._late or self.scenario.scheme == "broker-held tiers"
+        is_late = timer_id in self._audit.late or self.scenario.scheme == "broker-held tiers"
         if is_late or len(sends) > 1 or planned.failures:
             since_s = planned.at_s  # a hop, a send or an attempt that was made again has stored a copy
         return any(begin_s <= then.began_s and since_s <= end_s for begin_s, end_s in self._disturbed_s)
@@ -477,18 +480,8 @@ def _in_due_topics(virtual: VirtualPulsar, plan: Plan) -> Iterable[tuple[str, in
     for name, topic in virtual.cluster.topics.items():
         if name.startswith(f"{plan.due_topic}-partition-"):
             for entry in topic.log.all_after(topic.log.beginning):
-                for one in _timers_of(entry):
+                for one in timers_of(entry):
                     yield one.timer_id, entry.publish_ms, one.due_ms
-
-
-def _timers_of(entry: Entry) -> Iterable[Envelope]:
-    for sent in entry.messages:
-        try:
-            envelope = Envelope.read(sent.properties)
-        except EnvelopeError:
-            continue
-        if envelope is not None:
-            yield envelope
 
 
 def _stop_after(stop: threading.Event, action: Callable[[], None]) -> None:

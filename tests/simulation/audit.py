@@ -1,0 +1,137 @@
+"""Looks at all that virtual brokers store and acknowledge, and finds at once what would be lost or doubled later."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+from unittest import mock
+
+from timewheel.client.positions import EntryPosition
+from timewheel.core.envelope import Envelope
+from timewheel.core.errors import EnvelopeError
+from timewheel.core.names import RELAY_SUBSCRIPTION, partition_of
+from timewheel.testing.virtual.brokers import BrokerProducer, Topic
+from timewheel.testing.virtual.ledgers import NOWHERE, Entry
+from timewheel.testing.virtual.subscriptions import Subscription
+
+
+class Copy(NamedTuple):
+    """A stored copy of a timer."""
+
+    topic: str
+    hops: int
+    attempt: int
+    only_for: str
+    is_named: bool  # by a producer whose repeats the broker drops: it stands for a copy that was there before
+
+
+class Audit:
+    """What is stored of each timer, and two promises that hold at every step.
+
+    A message is acknowledged only after its timer was stored anew, handled, or cancelled. Relays store a copy of a
+    timer in a topic only as often as it was sent, or stored by a hop that is at least once.
+
+    Args:
+        is_handled: Whether a subscription has handled a timer.
+        is_cancelled: Whether a timer may have been cancelled.
+        found: Called with a sentence for each promise that is broken.
+
+    Attributes:
+        late: Timers that were stored by a hop that is at least once.
+        relays_may_repeat: Whether names of producers have changed: after that, the broker detects no repeat.
+    """
+
+    def __init__(
+        self,
+        is_handled: Callable[[str, str], bool],
+        is_cancelled: Callable[[str], bool],
+        found: Callable[[str], None],
+    ) -> None:
+        self._is_handled = is_handled
+        self._is_cancelled = is_cancelled
+        self._found = found
+        self._copies: defaultdict[str, list[Copy]] = defaultdict(list)
+        self.late: set[str] = set()
+        self.relays_may_repeat = False
+
+    @contextmanager
+    def looking(self) -> Iterator[None]:
+        """Look at the brokers of this process."""
+        publish, acknowledge, acknowledge_to = Topic.publish, Subscription.acknowledge, Subscription.acknowledge_to
+
+        def published(topic: Topic, producer: BrokerProducer, entry: Entry) -> EntryPosition:
+            position = publish(topic, producer, entry)
+            if position != NOWHERE:
+                self._stored(topic, producer.name, entry)
+            return position
+
+        def acknowledged(subscription: Subscription, consumer: Any, positions: Iterable[EntryPosition]) -> None:
+            new = [position for position in positions if not subscription.cursor.is_acked(position)]
+            for position in new:
+                self._acknowledged(subscription, subscription.topic.log.read(position))
+            acknowledge(subscription, consumer, positions)
+
+        def acknowledged_to(subscription: Subscription, consumer: Any, position: EntryPosition) -> None:
+            for entry in subscription.topic.log.all_after(subscription.cursor.mark_delete):
+                if entry.position > position:
+                    break
+                self._acknowledged(subscription, entry)
+            acknowledge_to(subscription, consumer, position)
+
+        with (
+            mock.patch.object(Topic, "publish", published),
+            mock.patch.object(Subscription, "acknowledge", acknowledged),
+            mock.patch.object(Subscription, "acknowledge_to", acknowledged_to),
+        ):
+            yield
+
+    def _stored(self, topic: Topic, by: str, entry: Entry) -> None:
+        name, is_named = partition_of(topic.name)[0], by.startswith("tw|")
+        for timer in timers_of(entry):
+            copies, life = self._copies[timer.timer_id], timer.life
+            if timer.hops and not is_named:
+                self.late.add(timer.timer_id)
+            copies.append(Copy(name, timer.hops, life.attempt, life.only_for, is_named))
+            if not is_named or self.relays_may_repeat:
+                continue
+            alike = [copy for copy in copies if (copy.attempt, copy.only_for) == (life.attempt, life.only_for)]
+            here = sum(copy.is_named and (copy.topic, copy.hops) == (name, timer.hops) for copy in alike)
+            sources = sum(not copy.is_named for copy in alike)
+            if here > sources:
+                self._found(f"relays have stored {timer.timer_id} {here} times in {name}, and {sources} copies came")
+
+    def _acknowledged(self, subscription: Subscription, entry: Entry | None) -> None:
+        for timer in timers_of(entry) if entry is not None else ():
+            if not self._is_done_with(subscription.name, timer):
+                self._found(
+                    f"{timer.timer_id} after {timer.hops} hops is acknowledged by {subscription.name} of "
+                    f"{subscription.topic.name}, and was neither stored anew nor handled"
+                )
+
+    def _is_done_with(self, subscription: str, timer: Envelope) -> bool:
+        timer_id, life = timer.timer_id, timer.life
+        if self._is_cancelled(timer_id):
+            return True
+        copies = self._copies[timer_id]
+        if any(copy.attempt == life.attempt and copy.hops > timer.hops for copy in copies):
+            return True
+        if subscription == RELAY_SUBSCRIPTION:
+            return False
+        return (
+            life.only_for not in ("", subscription)
+            or self._is_handled(timer_id, subscription)
+            or any(copy.attempt > life.attempt and copy.only_for in ("", subscription) for copy in copies)
+        )
+
+
+def timers_of(entry: Entry) -> Iterable[Envelope]:
+    """Yield the envelopes of an entry's timers."""
+    for sent in entry.messages:
+        try:
+            envelope = Envelope.read(sent.properties)
+        except EnvelopeError:
+            continue
+        if envelope is not None:
+            yield envelope
