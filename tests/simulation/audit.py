@@ -20,7 +20,6 @@ from timewheel.testing.virtual.subscriptions import Subscription
 class Copy(NamedTuple):
     """A stored copy of a timer."""
 
-    topic: str
     hops: int
     attempt: int
     only_for: str
@@ -30,8 +29,8 @@ class Copy(NamedTuple):
 class Audit:
     """What is stored of each timer, and two promises that hold at every step.
 
-    A message is acknowledged only after its timer was stored anew, handled, or cancelled. Relays store a copy of a
-    timer in a topic only as often as it was sent, or stored by a hop that is at least once.
+    A message is acknowledged only after its timer was stored anew, handled, or cancelled. Relays store each hop of a
+    copy once; a hop that is late they may store again, unless they stored it before it was late.
 
     Args:
         is_handled: Whether a subscription has handled a timer.
@@ -91,16 +90,23 @@ class Audit:
         name, is_named = partition_of(topic.name)[0], by.startswith("tw|")
         for timer in timers_of(entry):
             copies, life = self._copies[timer.timer_id], timer.life
-            if timer.hops and not is_named:
+            copies.append(Copy(timer.hops, life.attempt, life.only_for, is_named))
+            if not timer.hops:
+                continue
+            if not is_named:
                 self.late.add(timer.timer_id)
-            copies.append(Copy(name, timer.hops, life.attempt, life.only_for, is_named))
-            if not is_named or self.relays_may_repeat:
+            if self.relays_may_repeat:
                 continue
             alike = [copy for copy in copies if (copy.attempt, copy.only_for) == (life.attempt, life.only_for)]
-            here = sum(copy.is_named and (copy.topic, copy.hops) == (name, timer.hops) for copy in alike)
-            sources = sum(not copy.is_named for copy in alike)
-            if here > sources:
-                self._found(f"relays have stored {timer.timer_id} {here} times in {name}, and {sources} copies came")
+            before = sum(copy.hops == timer.hops - 1 for copy in alike)
+            here = [copy for copy in alike if copy.hops == timer.hops]
+            named = sum(copy.is_named for copy in here)
+            # Of a hop that is late, the relay finds out whether it was stored when it was not.
+            if named > before or (named and not is_named and len(here) > before):
+                self._found(
+                    f"{by} stores {timer.timer_id} in {name}: hop {timer.hops} of {before} copies for the "
+                    f"{len(here)}th time, {named} by relays with numbers"
+                )
 
     def _acknowledged(self, subscription: Subscription, entry: Entry | None) -> None:
         for timer in timers_of(entry) if entry is not None else ():

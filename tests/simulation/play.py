@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import hashlib
 import itertools
+import math
 import random
 import signal
 import threading
@@ -18,7 +19,7 @@ from typing import Any, NamedTuple
 import pulsar
 
 from tests.simulation.audit import Audit, timers_of
-from tests.simulation.scenario import LONGEST_RETRY_S, PROCESS_KINDS, Fault, Scenario, Timer
+from tests.simulation.scenario import BEGINS, LONGEST_RETRY_S, PROCESS_KINDS, Fault, Scenario, Timer
 from timewheel.consumers import DelayedConsumer, DelayedMessage, RetryLater
 from timewheel.core import Answer, Plan
 from timewheel.core.names import RELAY_SUBSCRIPTION
@@ -31,7 +32,6 @@ from timewheel.relay import Relay
 from timewheel.testing.virtual import VirtualProcess, VirtualPulsar
 from timewheel.testing.virtual.scheduler import Task
 
-BEGINS = dt.datetime(2027, 1, 1, tzinfo=dt.UTC)
 MAX_TURNS = 300_000
 """Turns of threads in a play; more: a service turns in a circle. No play of sound services takes half as many."""
 LIMIT_S = 900
@@ -40,6 +40,8 @@ DRAIN_S = 900
 """After the last due time and the last fault: all that may still come has come."""
 SOON_S = 1.0
 """An acknowledgement is written within this time if nothing happens to it."""
+EARLY_S = 5.5
+"""By how much wall clocks may have jumped between a handler's wish and the next attempt."""
 LATE_S = 1.5
 """Without faults, and with handlers that take no time, a timer is handled so long after its due time at most."""
 HAND_OUT_S = 2.0
@@ -78,6 +80,7 @@ class Known:
     cancelled_s: float | None = None  # when a cancel was confirmed
     answer: Answer | None = None
     handled: dict[str, list[Handling]] = field(default_factory=dict)  # by subscription
+    not_before_s: dict[tuple[str, int], float] = field(default_factory=dict)  # by subscription and attempt
 
 
 class Play:
@@ -217,10 +220,15 @@ class Play:
             timer.answer is Answer.CERTAIN or began_s > timer.cancelled_s + HAND_OUT_S
         ):
             self.break_promise(f"{timer_id} was handed to {name} after its cancel was confirmed: {timer.answer}")
+        if began_s < timer.not_before_s.get((subscription, message.attempt), 0) - EARLY_S:
+            self.break_promise(f"{name} was handed {timer_id} again too early, attempt {message.attempt}")
         time.sleep(rng.uniform(0, self.scenario.handling_s))
         if message.attempt < self._planned(timer_id).failures:
             self.tell(f"{name} postpones {timer_id}, attempt {message.attempt}")
-            raise RetryLater(dt.timedelta(seconds=rng.choice([rng.uniform(1, 20), rng.uniform(60, LONGEST_RETRY_S)])))
+            wait_s = rng.choice([rng.uniform(1, 20), rng.uniform(60, LONGEST_RETRY_S)])
+            again = subscription, message.attempt + 1
+            timer.not_before_s[again] = min(self.now_s + wait_s, timer.not_before_s.get(again, math.inf))
+            raise RetryLater(dt.timedelta(seconds=wait_s))
         timer.handled.setdefault(subscription, []).append(Handling(began_s, name))
         self.tell(f"{name} has handled {timer_id}, which was late by {message.lateness}")
         assert message.lateness is not None, "it is due"
@@ -312,7 +320,7 @@ class Play:
     def _strike(self, fault: Fault) -> None:
         names = sorted(self._processes)
         name = names[fault.number % len(names)]
-        if fault.kind in PROCESS_KINDS and fault.step:
+        if fault.step:
             self._waiting.append((name, fault.step, fault))
             return
         self._strike_now(fault, name, "")
@@ -340,7 +348,7 @@ class Play:
             return
         self.verdict.situations["cluster", fault.kind, ""] += 1
         if fault.kind == "power cut":
-            self.tell(f"the power is cut for {fault.lasts_s:.1f} s")
+            self.tell(f"the power is cut for {fault.lasts_s:.1f} s" + (f", after {step} of {name}" if step else ""))
             for one in [*self._processes]:
                 self._strike_process(replace(fault, kind="kill"), one, "")
             return
@@ -428,7 +436,7 @@ class Play:
                     self.break_promise(f"{name} has gaps: {cursor.ranges()}")
 
     def _judge(self) -> None:
-        verdict = self.verdict
+        verdict, scenario = self.verdict, self.scenario
         for timer_id, known in self.timers.items():
             verdict.sent += "stored" in known.sends
             verdict.handled += bool(known.handled)
@@ -438,6 +446,12 @@ class Play:
             waiting = [one.timer_id for entry in entries for one in timers_of(entry)]
             if waiting or cursor.ranges():
                 self.break_promise(f"{name} holds {waiting} behind {len(cursor.ranges())} gaps")
+        for name, topic in self._virtual.cluster.topics.items():
+            for subscription in scenario.subscriptions:
+                if (one := topic.subscriptions.get(subscription)) is not None and one.cursor.backlog:
+                    self.break_promise(f"{one.cursor.backlog} messages of {name} are never acknowledged")
+        if self._is_calm and self._audit.late:
+            self.break_promise(f"nothing happens, and {sorted(self._audit.late)} hop as if they were late")
         self._judge_stays()
 
     def _judge_timer(self, timer_id: str, known: Known) -> None:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
 from timewheel.core import Plan, parse_plan
+from timewheel.core.routing import Hold, Router
+
+BEGINS = dt.datetime(2027, 1, 1, tzinfo=dt.UTC)
 
 SCHEMES = {
     "native": "[native]",
@@ -32,7 +36,7 @@ guard = "10s"
 partitions = {partitions}
 retry = true
 {scheme}
-[cancel]
+{cancel}
 """
 LOAD_S = 1_200
 LONGEST_S = 3_000
@@ -97,16 +101,42 @@ class Scenario:
     timers: tuple[Timer, ...]
     faults: tuple[Fault, ...]
     change_s: float | None  # time at which the next revision is rolled out
+    can_cancel: bool
 
     @classmethod
     def drawn(cls, seed: int) -> Scenario:
+        scenario = cls._drawn(seed)
+        rng = random.Random(f"more of {seed}")
+        timers, faults, change_s = scenario.timers, scenario.faults, scenario.change_s
+        about = timers
+        if rng.random() < 0.25:
+            timers += (about := _salvo(rng))
+        if about is not timers or rng.random() < 0.2:
+            hops = scenario.hops_of(rng.choice(about))
+            faults += tuple(_fault_at_hops(rng, hops, "power cut", "power cut") for _ in range(rng.randint(1, 3)))
+        if change_s is not None and rng.random() < 0.5:  # in the middle of hops, of which some are made again
+            faults += ((last := _fault_at_hops(rng, scenario.hops_of(rng.choice(about)), "power cut")),)
+            change_s = max(last.at_s + rng.uniform(0, 3), 0)
+        return replace(
+            scenario,
+            timers=tuple(sorted(timers, key=lambda one: one.at_s)),
+            faults=tuple(sorted(faults, key=lambda one: one.at_s)),
+            change_s=change_s,
+            can_cancel=any(one.cancel_s is not None for one in timers) or rng.random() < 0.5,
+        )
+
+    @classmethod
+    def _drawn(cls, seed: int) -> Scenario:
         rng = random.Random(seed)
         scheme = rng.choice([*SCHEMES])
         timers = _timers(rng)
         kinds = rng.sample(KINDS, rng.choice([0, 1, 1, 2, 3]))
         faults = [_fault(rng, kind, timers) for kind in kinds for _ in range(rng.randint(1, 5))]
         if rng.random() < 0.4:  # in the middle of hops, which are short
-            faults += [_fault_at_hops(rng, timers) for _ in range(rng.randint(2, 6))]
+            faults += [
+                _fault_at_hops(rng, [at_s + 60 * minutes for minutes in (1, 2, 5, 6, 10, 20)])
+                for at_s in (rng.choice(timers).at_s for _ in range(rng.randint(2, 6)))
+            ]
         return cls(
             seed=seed,
             scheme=scheme,
@@ -120,14 +150,33 @@ class Scenario:
             timers=timers,
             faults=tuple(sorted(faults, key=lambda one: one.at_s)),
             change_s=rng.uniform(0, LOAD_S) if scheme in CHANGED and rng.random() < 0.3 else None,
+            can_cancel=True,
         )
 
     def plan(self, revision: int = 1) -> Plan:
         scheme = (CHANGED if revision > 1 else SCHEMES)[self.scheme]
         named = "[" + ", ".join(f'"{name}"' for name in self.subscriptions) + "]"
         return parse_plan(
-            PLAN.format(revision=revision, subscriptions=named, partitions=self.partitions, scheme=scheme)
+            PLAN.format(
+                revision=revision,
+                subscriptions=named,
+                partitions=self.partitions,
+                scheme=scheme,
+                cancel="[cancel]" if self.can_cancel else "",
+            )
         )
+
+    def hops_of(self, timer: Timer) -> list[float]:
+        """Return when a timer hops, if nothing happens, and when it is due."""
+        router = Router(self.plan())
+        begins_ms = round(BEGINS.timestamp() * 1_000)
+        at_ms = begins_ms + round(timer.at_s * 1_000)
+        due_ms = at_ms + round(timer.delay_s * 1_000)
+        moments = []
+        while isinstance(route := router.route(due_ms, at_ms), Hold):
+            at_ms = route.release_at_ms
+            moments.append(at_ms)
+        return [(moment - begins_ms) / 1_000 for moment in [*moments, due_ms]]
 
     @property
     def ends_s(self) -> float:
@@ -163,6 +212,14 @@ def _timers(rng: random.Random) -> tuple[Timer, ...]:
     return tuple(sorted(timers, key=lambda one: one.at_s))
 
 
+def _salvo(rng: random.Random) -> tuple[Timer, ...]:
+    """Draw timers that are sent at once, with the same delays or nearly so: their hops leave in groups."""
+    at_s, delay_s, spread_s = rng.uniform(0, LOAD_S), rng.uniform(120, LONGEST_S - 150), rng.choice([0, 150])
+    return tuple(
+        Timer(at_s + number / 1_000, delay_s + rng.uniform(0, spread_s)) for number in range(rng.randint(20, 80))
+    )
+
+
 def _fault(rng: random.Random, kind: Kind, timers: Sequence[Timer]) -> Fault:
     at_s = max(_moment(rng, timers) + rng.choice([0, rng.gauss(0, 0.05), rng.gauss(0, 5)]), 0.0)
     is_of_process = kind in PROCESS_KINDS
@@ -172,10 +229,10 @@ def _fault(rng: random.Random, kind: Kind, timers: Sequence[Timer]) -> Fault:
     return Fault(at_s, kind, rng.randrange(1_000), lasts_s, step, rng.randint(1, 4) if step else 0)
 
 
-def _fault_at_hops(rng: random.Random, timers: Sequence[Timer]) -> Fault:
-    at_s = rng.choice(timers).at_s + rng.choice([60, 120, 300, 360, 600, 1_200])
+def _fault_at_hops(rng: random.Random, hops_s: Sequence[float], *more: Kind) -> Fault:
+    at_s = rng.choice(hops_s)
     kinds: tuple[Kind, ...] = ("kill", "kill", "freeze", "cut off", "stop")
-    kind = rng.choice(kinds)
+    kind = rng.choice([*kinds, *more])
     lasts_s = rng.choice([rng.uniform(0.05, 3), rng.uniform(0.5, 120)])
     return Fault(at_s - 1, kind, rng.randrange(1_000), lasts_s, rng.choice(STEPS[1:]), rng.randint(1, 6))
 

@@ -208,6 +208,7 @@ def test_a_host_that_cannot_be_reached_is_given_up_after_a_minute(virtual_pulsar
     processes[0].disconnect()
     if is_lost:
         processes[0].kill()
+        processes[0].reconnect()  # its switch is back, it is not
     virtual_pulsar.advance(minutes=2)
     handled_by_two = {payload for name, payload in handled if name == "two"}
     assert handled_by_two == {b"%d" % number for number in range(20)}

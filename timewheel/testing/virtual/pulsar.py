@@ -60,11 +60,13 @@ class VirtualProcess:
     def __init__(self, owner: VirtualPulsar, name: str) -> None:
         self._owner = owner
         self.process = Process(name, owner.new_pid())
+        self._is_killed = False
 
     def kill(self) -> None:
         """End it as ``kill -9`` does: no thread takes another step, and the brokers lose its connections; at once, or
         after a minute if they could not be reached, as with the loss of a host.
         """
+        self._is_killed = True
         self._owner.scheduler.kill(self.process)
         if not self.process.is_cut_off:
             for client in self._owner.clients_of(self.process):
@@ -87,7 +89,9 @@ class VirtualProcess:
             client.cut_off()
 
     def reconnect(self) -> None:
-        """Let all pass again."""
+        """Let all pass again; no more after a kill: a lost host does not come back."""
+        if self._is_killed:
+            return
         self.process.is_cut_off = False
         for client in self._owner.clients_of(self.process):
             client.reach_again()
