@@ -113,7 +113,7 @@ def _(stack: ExitStack) -> None:
     around(stack, order.Window, "confirm", confirm)
 
 
-@mutation("a hop that failed counts as stored", *HELD)
+@mutation("a hop that failed counts as stored")
 def _(stack: ExitStack) -> None:
     def take(right: Wrong, self: Any) -> Any:
         ordinals, failures = right(self)
@@ -198,22 +198,6 @@ def _(stack: ExitStack) -> None:
 @mutation("timers leave half a minute late")
 def _(stack: ExitStack) -> None:
     around(stack, next_hop, "release_at", lambda right, *given: right(*given) + 30_000)
-
-
-@mutation("a relay subscribes from the end", *HELD)
-def _(stack: ExitStack) -> None:
-    def subscribe(right: Wrong, self: Any) -> Any:
-        client = self._tools.client
-        opened = client.subscribe
-        with mock.patch.object(
-            type(client), "subscribe",
-            lambda _, *given, **named: opened(
-                *given, **{**named, "initial_position": pulsar.InitialPosition.Latest}
-            ),
-        ):  # fmt: skip
-            return right(self)
-
-    around(stack, session.Session, "_subscribe", subscribe)
 
 
 @mutation("a relay acknowledges one by one", *HELD)

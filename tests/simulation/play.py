@@ -27,6 +27,7 @@ from timewheel.core.steps import longest_due_stay_ms
 from timewheel.errors import BrokerUnreachable, CancelFailed, CancelOutcomeUnknown, SendFailed, SendOutcomeUnknown
 from timewheel.hooks import Event
 from timewheel.producers import DelayedProducer
+from timewheel.producers import Timer as SentTimer
 from timewheel.provision import ensure
 from timewheel.relay import Relay
 from timewheel.testing.virtual import VirtualProcess, VirtualPulsar
@@ -75,7 +76,7 @@ class Handling(NamedTuple):
 class Known:
     """What the services were told about a timer."""
 
-    due: dt.datetime | None = None
+    timer: SentTimer | None = None
     sends: list[str] = field(default_factory=list)  # "stored", "failed", "unknown"
     cancelled_s: float | None = None  # when a cancel was confirmed
     answer: Answer | None = None
@@ -212,8 +213,8 @@ class Play:
         timer = self.timers[timer_id]
         if due > dt.datetime.now(dt.UTC):
             self.break_promise(f"{timer_id} was early at {name}: due at {due}")
-        if timer.due is not None and due != timer.due and not message.attempt:
-            self.break_promise(f"{timer_id} is due at {due} by {name}, and was sent for {timer.due}")
+        if timer.timer is not None and due != timer.timer.due_at and not message.attempt:
+            self.break_promise(f"{timer_id} is due at {due} by {name}, and was sent for {timer.timer.due_at}")
         if message.data() != timer_id.encode() or message.properties().get("of") != timer_id:
             self.break_promise(f"{timer_id} has changed: {message.data()!r}, {message.properties()}")
         if timer.cancelled_s is not None and (
@@ -263,7 +264,7 @@ class Play:
             stop.wait()
 
     def _send(self, producer: DelayedProducer, timer_id: str, known: Known, planned: Timer) -> None:
-        due = known.due or BEGINS + dt.timedelta(seconds=planned.at_s + planned.delay_s)
+        due = BEGINS + dt.timedelta(seconds=planned.at_s + planned.delay_s)
         known.sends.append("unknown")
         try:
             timer = producer.send(timer_id.encode(), deliver_at=due, timer_id=timer_id, properties={"of": timer_id})
@@ -273,7 +274,7 @@ class Play:
         except SendOutcomeUnknown as error:
             self.tell(f"{timer_id} may be sent: {error}")
         else:
-            known.sends[-1], known.due = "stored", timer.due_at
+            known.sends[-1], known.timer = "stored", timer
             self.tell(f"{timer_id} is sent, due at {timer.due_at:%H:%M:%S.%f}")
 
     def _cancel_all(self, producer: DelayedProducer, stop: threading.Event) -> None:
@@ -287,16 +288,19 @@ class Play:
             while known.cancelled_s is None:
                 if stop.wait(max(at_s - self.now_s, 0.01)):
                     return
-                if known.due is None:  # not sent yet
+                if known.timer is None:  # not sent yet
                     at_s = self.now_s + 1
                     continue
                 try:
-                    result = producer.cancel(timer_id)
+                    # By its id alone, its due time is unknown, and no answer is certain.
+                    result = producer.cancel(known.timer if int(timer_id[1:]) % 3 else timer_id)
                 except (CancelFailed, CancelOutcomeUnknown) as error:
                     self.tell(f"{timer_id} may be cancelled: {error}")
                     continue
                 known.cancelled_s, known.answer = self.now_s, result.answer
                 self.tell(f"{timer_id} is cancelled: {result.answer.value}")
+                if result.answer is Answer.CERTAIN and known.handled:
+                    self.break_promise(f"{timer_id} was handled, and its cancel is certain")
 
     def _ensure(self) -> None:
         with self._virtual.admin() as admin:

@@ -101,28 +101,30 @@ class Scenario:
     timers: tuple[Timer, ...]
     faults: tuple[Fault, ...]
     change_s: float | None  # time at which the next revision is rolled out
-    can_cancel: bool
+    cancel: str  # the plan's section about cancels
 
     @classmethod
     def drawn(cls, seed: int) -> Scenario:
         scenario = cls._drawn(seed)
         rng = random.Random(f"more of {seed}")
         timers, faults, change_s = scenario.timers, scenario.faults, scenario.change_s
-        about = timers
-        if rng.random() < 0.25:
-            timers += (about := _salvo(rng))
+        about, is_changed_at_hops = timers, change_s is not None and rng.random() < 0.5
+        if rng.random() < (0.7 if is_changed_at_hops else 0.25):
+            timers += (about := _salvo(rng, 150 if is_changed_at_hops else rng.choice([0, 150])))
         if about is not timers or rng.random() < 0.2:
             hops = scenario.hops_of(rng.choice(about))
             faults += tuple(_fault_at_hops(rng, hops, "power cut", "power cut") for _ in range(rng.randint(1, 3)))
-        if change_s is not None and rng.random() < 0.5:  # in the middle of hops, of which some are made again
-            faults += ((last := _fault_at_hops(rng, scenario.hops_of(rng.choice(about)), "power cut")),)
-            change_s = max(last.at_s + rng.uniform(0, 3), 0)
+        if is_changed_at_hops:  # at the last hop, for which the revisions differ most; made again by the next one
+            hops = scenario.hops_of(rng.choice(about))[-2:-1] or [LOAD_S]
+            last = replace(_fault_at_hops(rng, hops), kind="power cut", step="publish", steps=rng.randint(1, 10))
+            scenario = replace(scenario, consumers=1, relays=0)
+            faults, change_s = (*faults, last), last.at_s + 1 + rng.uniform(0, last.lasts_s)
         return replace(
             scenario,
             timers=tuple(sorted(timers, key=lambda one: one.at_s)),
             faults=tuple(sorted(faults, key=lambda one: one.at_s)),
             change_s=change_s,
-            can_cancel=any(one.cancel_s is not None for one in timers) or rng.random() < 0.5,
+            cancel=_cancel(rng, timers, faults),
         )
 
     @classmethod
@@ -150,7 +152,7 @@ class Scenario:
             timers=timers,
             faults=tuple(sorted(faults, key=lambda one: one.at_s)),
             change_s=rng.uniform(0, LOAD_S) if scheme in CHANGED and rng.random() < 0.3 else None,
-            can_cancel=True,
+            cancel="",
         )
 
     def plan(self, revision: int = 1) -> Plan:
@@ -162,7 +164,7 @@ class Scenario:
                 subscriptions=named,
                 partitions=self.partitions,
                 scheme=scheme,
-                cancel="[cancel]" if self.can_cancel else "",
+                cancel=self.cancel,
             )
         )
 
@@ -208,13 +210,20 @@ def _timers(rng: random.Random) -> tuple[Timer, ...]:
         if has_cancels and rng.random() < 0.3:
             cancel_s = rng.choice([rng.uniform(0, delay_s), max(delay_s - rng.uniform(0, 3), 0)])
         failures = rng.randint(1, 2) if has_failures and rng.random() < 0.3 else 0
-        timers.append(Timer(at_s, delay_s, cancel_s, failures, rng.random() < 0.3))
+        timers.append(Timer(at_s, delay_s, cancel_s, failures, rng.random() < 0.5))
     return tuple(sorted(timers, key=lambda one: one.at_s))
 
 
-def _salvo(rng: random.Random) -> tuple[Timer, ...]:
+def _cancel(rng: random.Random, timers: Sequence[Timer], faults: Sequence[Fault]) -> str:
+    if all(one.cancel_s is None for one in timers) and rng.random() < 0.5:
+        return ""
+    has_one_clock = not any(fault.kind.startswith("clocks") for fault in faults)
+    return '[cancel]\nskew = "0s"' if has_one_clock and rng.random() < 0.5 else "[cancel]"
+
+
+def _salvo(rng: random.Random, spread_s: float) -> tuple[Timer, ...]:
     """Draw timers that are sent at once, with the same delays or nearly so: their hops leave in groups."""
-    at_s, delay_s, spread_s = rng.uniform(0, LOAD_S), rng.uniform(120, LONGEST_S - 150), rng.choice([0, 150])
+    at_s, delay_s = rng.uniform(0, LOAD_S), rng.uniform(120, LONGEST_S - 150)
     return tuple(
         Timer(at_s + number / 1_000, delay_s + rng.uniform(0, spread_s)) for number in range(rng.randint(20, 80))
     )
