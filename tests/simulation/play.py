@@ -22,13 +22,15 @@ from tests.simulation.audit import Audit, timers_of
 from tests.simulation.scenario import BEGINS, LONGEST_RETRY_S, PROCESS_KINDS, Fault, Scenario, Timer
 from timewheel.consumers import DelayedConsumer, DelayedMessage, RetryLater
 from timewheel.core import Answer, Plan
+from timewheel.core.clock import SystemClock
+from timewheel.core.plan import Calendar
 from timewheel.core.names import RELAY_SUBSCRIPTION
 from timewheel.core.steps import longest_due_stay_ms
 from timewheel.errors import BrokerUnreachable, CancelFailed, CancelOutcomeUnknown, SendFailed, SendOutcomeUnknown
 from timewheel.hooks import Event
 from timewheel.producers import DelayedProducer
 from timewheel.producers import Timer as SentTimer
-from timewheel.provision import ensure
+from timewheel.provision import CalendarRoller, ensure
 from timewheel.relay import Relay
 from timewheel.testing.virtual import VirtualProcess, VirtualPulsar
 from timewheel.testing.virtual.scheduler import Task
@@ -120,6 +122,8 @@ class Play:
             if self.plan.needs_relay:
                 for number in range(scenario.relays):
                     self._begin(f"relay {number}", self._relay)
+            if isinstance(self.plan.scheme, Calendar):
+                self._begin("roller", self._roll)
             self._begin("producer", self._produce)
             moments: list[tuple[float, Callable[[], None]]] = [
                 (fault.at_s, partial(self._strike, fault)) for fault in scenario.faults
@@ -248,6 +252,16 @@ class Play:
         relay = Relay(self._virtual.client(), self.plan, rng=self._rng(name), hooks=(partial(self._event, name),))
         with relay:
             stop.wait()
+
+    def _roll(self, name: str, stop: threading.Event) -> None:
+        """Make and end the topics of a calendar's intervals."""
+        with self._virtual.admin() as admin:
+            keeper = CalendarRoller(admin, self.plan, SystemClock())
+            while not stop.is_set():
+                if (rolled := keeper.tick()) is not None and rolled.made.steps:
+                    stages = {one.topic.rsplit(".", 1)[1]: one.stage for one in rolled.retired}
+                    self.tell(f"{name} has made topics; ending: {stages}")
+                stop.wait(keeper.pause_ms / 1_000)
 
     def _produce(self, _: str, stop: threading.Event) -> None:
         """Send what is not known to be stored, and cancel: as an outbox does, which begins anew where it stopped."""

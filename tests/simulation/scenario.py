@@ -114,6 +114,9 @@ class Scenario:
         if about is not timers or rng.random() < 0.2:
             hops = scenario.hops_of(rng.choice(about))
             faults += tuple(_fault_at_hops(rng, hops, "power cut", "power cut") for _ in range(rng.randint(1, 3)))
+        if about is not timers and rng.random() < 0.5:  # while they are handled
+            at_s = about[0].at_s + about[0].delay_s + rng.uniform(0, 5)
+            faults += (Fault(at_s, "kill broker", rng.randrange(1_000), 0),)
         if is_changed_at_hops:  # at the last hop, for which the revisions differ most; made again by the next one
             hops = scenario.hops_of(rng.choice(about))[-2:-1] or [LOAD_S]
             last = replace(_fault_at_hops(rng, hops), kind="power cut", step="publish", steps=rng.randint(1, 10))
