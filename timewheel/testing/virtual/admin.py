@@ -16,9 +16,9 @@ from timewheel.broker.admin import policies as policy_table
 from timewheel.broker.admin.policies import Policy
 from timewheel.client.positions import EntryPosition
 from timewheel.core.names import namespace_of, partition_of
-from timewheel.testing.virtual.brokers import Cluster, Namespace, Refused, Topic
+from timewheel.testing.virtual.brokers import Cluster, Topic
 from timewheel.testing.virtual.ledgers import Cursor
-from timewheel.testing.virtual.subscriptions import Subscription
+from timewheel.testing.virtual.subscriptions import Refused, Subscription
 
 CLUSTER = "virtual"
 _POLICIES: tuple[Policy[Any], ...] = tuple(found for found in vars(policy_table).values() if isinstance(found, Policy))
@@ -144,7 +144,7 @@ def _namespaces(cluster: Cluster, tenant: str, **_: Any) -> list[str]:
     return sorted(name for name in cluster.namespaces if name.startswith(f"{tenant}/"))
 
 
-def _namespace(cluster: Cluster, name: str) -> Namespace:
+def _namespace(cluster: Cluster, name: str) -> dict[str, Any]:
     found = cluster.namespaces.get(name)
     if found is None:
         raise _Failed(404, "Namespace does not exist")
@@ -157,12 +157,12 @@ def _make_namespace(cluster: Cluster, name: str, **_: Any) -> None:
         raise _Failed(404, "Tenant does not exist")
     if name in cluster.namespaces:
         raise _Failed(409, "Namespace already exists")
-    cluster.namespaces[name] = Namespace()
+    cluster.namespaces[name] = {}
 
 
 @_route("GET", "/namespaces/(?P<name>[^/]+/[^/]+)")
 def _namespace_document(cluster: Cluster, name: str, **_: Any) -> dict[str, Any]:
-    own = _namespace(cluster, name).policies
+    own = _namespace(cluster, name)
     return {"replication_clusters": [CLUSTER], "bundles": {"numBundles": 4}, **own}
 
 
@@ -177,12 +177,12 @@ def _remove_namespace(cluster: Cluster, name: str, **_: Any) -> None:
 @_route("POST", "/namespaces/(?P<name>[^/]+/[^/]+)/(?P<policy>[^/]+)")
 def _set_of_namespace(cluster: Cluster, name: str, policy: str, query: dict[str, str], body: Any) -> None:
     found = _policy_named(policy, of_namespace=True, query=query)
-    _store(_namespace(cluster, name).policies, found, query, body)
+    _store(_namespace(cluster, name), found, query, body)
 
 
 @_route("DELETE", "/namespaces/(?P<name>[^/]+/[^/]+)/(?P<policy>[^/]+)")
 def _unset_of_namespace(cluster: Cluster, name: str, policy: str, query: dict[str, str], **_: Any) -> None:
-    _unset(_namespace(cluster, name).policies, _policy_named(policy, of_namespace=True, query=query))
+    _unset(_namespace(cluster, name), _policy_named(policy, of_namespace=True, query=query))
 
 
 # Policies are stored under the keys of a namespace's document, for topics too.
@@ -453,15 +453,15 @@ def _stats_of(topic: Topic) -> dict[str, Any]:
 
 
 def _subscription(subscription: Subscription) -> dict[str, Any]:
-    active = subscription.active
+    active = subscription.dispatcher.active
     return {
         "type": subscription.kind.name.replace("KeyShared", "Key_Shared") if subscription.consumers else "None",
         "activeConsumerName": active.name if active is not None else "",
         "msgBacklog": subscription.cursor.backlog,
-        "msgDelayed": subscription.delayed,
+        "msgDelayed": subscription.dispatcher.delayed,
         "delayedMessageIndexSizeInBytes": 0,
         "unackedMessages": sum(one.unacked for one in subscription.consumers),
-        "totalMsgExpired": subscription.expired,
+        "totalMsgExpired": 0,
         "msgRateExpired": 0.0,
         "msgRateRedeliver": 0.0,
         "msgOutCounter": subscription.delivered,

@@ -2,79 +2,49 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass
 from itertools import count
-from typing import Any, Protocol
+from typing import Any
 
 from timewheel.client.positions import EntryPosition
 from timewheel.core.broker_profile import BROKER_SETTINGS, PERSIST_AS_BITMAP, BrokerProfile
 from timewheel.core.names import namespace_of, partition_of, parts_of
 from timewheel.testing.virtual.ledgers import NOWHERE, Cursor, Entry, ManagedLedger
-from timewheel.testing.virtual.scheduler import MS, Process, Scheduler
-from timewheel.testing.virtual.subscriptions import BrokerConsumer, Subscription
+from timewheel.testing.virtual.scheduler import Process, Scheduler
+from timewheel.testing.virtual.subscriptions import ClientEnd, Refused, Subscription
 
 NAME_LIFE_MS = 6 * 3_600_000
 """Time without a producer after which the number of its name is forgotten
 (``brokerDeduplicationProducerInactivityTimeoutMinutes``)."""
 
 
-class Refused(Exception):
-    """The broker's answer to a request that it refuses.
-
-    Attributes:
-        result: Name of the client's result.
-    """
-
-    def __init__(self, result: str) -> None:
-        super().__init__(result)
-        self.result = result
-
-
-class Sending(Protocol):
-    """The client's end of a producer."""
-
-    def closed_by_broker(self) -> None:
-        """Learn that the broker serves the topic no more."""
-        ...
-
-
-@dataclass(eq=False, slots=True)
+@dataclass(eq=False)
 class BrokerProducer:
     """The broker's end of a producer."""
 
-    end: Sending
+    end: ClientEnd
+    topic: Topic
     name: str
-    schema_version: int = -1
+    schema_version: int
     is_open: bool = True
     is_killed: bool = False  # with its broker: no answer that is under way arrives
 
-
-@dataclass(slots=True)
-class Schema:
-    """A version of a topic's schema."""
-
-    info: Any  # `_pulsar.SchemaInfo`
-    kind: str
-    definition: str
+    def leave(self) -> None:
+        self.is_open = False
+        if self.topic.producers.get(self.name) is self:
+            del self.topic.producers[self.name]
 
 
 class Topic:
-    """A topic without partitions, or a partition.
-
-    Attributes:
-        properties: As set by its users.
-        policies: Policies of this topic alone, by the name of the admin API.
-    """
+    """A topic without partitions, or a partition."""
 
     def __init__(self, cluster: Cluster, name: str) -> None:
         self.cluster = cluster
         self.name = name
         self.partition = partition_of(name)[1]
-        self.scheduler = cluster.scheduler
-        self.profile = cluster.profile
-        self.flush_ms = cluster.cursor_flush_ms
-        self.log = ManagedLedger(cluster.profile, self._now_ms, cluster.new_ledger_id)
+        self._scheduler = cluster.scheduler
+        self.log = ManagedLedger(cluster.profile, cluster.scheduler, cluster.new_ledger_id)
         self.subscriptions: dict[str, Subscription] = {}
         self.producers: dict[str, BrokerProducer] = {}
         self.numbers: dict[str, tuple[int, int]] = {}  # by producer name: highest sequence id, and when it came
@@ -82,34 +52,19 @@ class Topic:
         self.is_loaded = False
         self.owner = 0  # index of its broker
 
-    def _now_ms(self) -> int:
-        return self.scheduler.now_ns // MS
-
-    @property
-    def now_ms(self) -> int:
-        return self._now_ms()
-
-    @property
-    def new_ledger_id(self) -> Callable[[], int]:
-        return self.cluster.new_ledger_id
-
-    def policy(self, name: str) -> Any:
-        """Return the policy that applies: the topic's own, else its namespace's; None: neither has it."""
-        return self.cluster.policy(self.name, name)
-
     @property
     def delays(self) -> bool:
         """Whether delayed delivery is on."""
-        found = self.policy("delayed_delivery_policies")
+        found = self.cluster.policy(self.name, "delayed_delivery_policies")
         return True if found is None else bool(found.get("active", True))
 
     @property
     def deduplicates(self) -> bool:
-        return bool(self.policy("deduplicationEnabled"))
+        return bool(self.cluster.policy(self.name, "deduplicationEnabled"))
 
     # Producers
 
-    def open_producer(self, end: Sending, name: str, schema: Any) -> tuple[BrokerProducer, int]:
+    def open_producer(self, end: ClientEnd, name: str, schema: Any) -> tuple[BrokerProducer, int]:
         """Open a producer; return it, and the highest number that was stored under its name.
 
         Raises:
@@ -120,19 +75,14 @@ class Topic:
         if name in self.producers:
             raise Refused("ProducerBusy")
         version = self.cluster.register_schema(self.name, schema)
-        producer = self.producers[name] = BrokerProducer(end, name, version)
+        producer = self.producers[name] = BrokerProducer(end, self, name, version)
         return producer, self._highest(name)
-
-    def close_producer(self, producer: BrokerProducer) -> None:
-        producer.is_open = False
-        if self.producers.get(producer.name) is producer:
-            del self.producers[producer.name]
 
     def _highest(self, name: str) -> int:
         if not self.deduplicates:
             return -1
         number, at_ms = self.numbers.get(name, (-1, 0))
-        if number >= 0 and name not in self.producers and self.now_ms - at_ms > NAME_LIFE_MS:
+        if number >= 0 and name not in self.producers and self._scheduler.now_ms - at_ms > NAME_LIFE_MS:
             del self.numbers[name]
             return -1
         return number
@@ -148,7 +98,7 @@ class Topic:
         if self.deduplicates:
             if entry.sequence_id <= self.numbers.get(producer.name, (-1, 0))[0]:
                 return NOWHERE
-            self.numbers[producer.name] = entry.sequence_id, self.now_ms
+            self.numbers[producer.name] = entry.sequence_id, self._scheduler.now_ms
         entry.schema_version = producer.schema_version
         position = self.log.append(entry)
         for subscription in [*self.subscriptions.values()]:
@@ -167,16 +117,6 @@ class Topic:
             found = Subscription(self, name, Cursor(self.log, start), is_durable=is_durable)
             self.subscriptions[name] = found
         return found
-
-    def subscribe(self, subscription: Subscription, consumer: BrokerConsumer) -> None:
-        """Add a consumer to a subscription.
-
-        Raises:
-            Refused: It has an exclusive consumer, or consumers of another type.
-        """
-        refusal = subscription.add(consumer)
-        if refusal is not None:
-            raise Refused(refusal)
 
     def terminate(self) -> None:
         """Take no further message, and let go of the producers."""
@@ -205,7 +145,7 @@ class Topic:
                 continue
             if not (is_orderly and self.cluster.can_write):
                 subscription.cursor.crash()
-            subscription.cursor.load(self.profile)
+            subscription.cursor.load(self.cluster.profile)
         self.trim()
 
     def _close_producers(self, *, is_killed: bool) -> None:
@@ -229,13 +169,6 @@ class Broker:
     is_up: bool = True
 
 
-@dataclass
-class Namespace:
-    """A namespace and its policies, by the name of the admin API."""
-
-    policies: dict[str, Any] = field(default_factory=dict)
-
-
 class Cluster:
     """Brokers with one metadata store.
 
@@ -243,7 +176,6 @@ class Cluster:
         scheduler: Virtual time.
         profile: Limits of the brokers' ledgers and cursors.
         brokers: Number of brokers.
-        policies: Policies of all namespaces that have none of their own, by the name of the admin API.
 
     Attributes:
         latency_ns: Time of a message from a client to a broker, and back.
@@ -253,14 +185,7 @@ class Cluster:
         can_write: False while too few bookies are there (`stop_writes`).
     """
 
-    def __init__(
-        self,
-        scheduler: Scheduler,
-        profile: BrokerProfile,
-        *,
-        brokers: int = 1,
-        policies: Mapping[str, Any] | None = None,
-    ) -> None:
+    def __init__(self, scheduler: Scheduler, profile: BrokerProfile, *, brokers: int = 1) -> None:
         self.scheduler = scheduler
         self.profile = profile
         self.brokers = [Broker(f"virtual-{number}") for number in range(brokers)]
@@ -270,14 +195,13 @@ class Cluster:
         self.can_write = True
         self._writes: list[Callable[[], None]] = []  # that wait until it can
         self.version = f"{profile.name}.0"
-        self.defaults: dict[str, Any] = dict(policies or {})
         self.tenants: set[str] = {"public"}
-        self.namespaces: dict[str, Namespace] = {"public/default": Namespace()}
+        self.namespaces: dict[str, dict[str, Any]] = {"public/default": {}}  # policies, by the name of the admin API
         self.partitioned: dict[str, int] = {}  # number of partitions, by topic
         self.topics: dict[str, Topic] = {}  # topics without partitions, and partitions
         self.topic_policies: dict[str, dict[str, Any]] = {}
         self.topic_properties: dict[str, dict[str, str]] = {}
-        self.schemas: dict[str, list[Schema]] = {}
+        self.schemas: dict[str, list[Any]] = {}  # `_pulsar.SchemaInfo` of each version, by topic
         self._ledger_ids = count(1)
         self._names = count()
 
@@ -330,14 +254,9 @@ class Cluster:
         self.topic_policies.pop(full_name(name), None)
 
     def policy(self, topic: str, name: str) -> Any:
-        for place in (
-            self.topic_policies.get(partition_of(topic)[0], {}),
-            self.namespaces.get(namespace_of(topic), Namespace()).policies,
-            self.defaults,
-        ):
-            if place.get(name) is not None:
-                return place[name]
-        return None
+        """Return the policy that applies: the topic's own, else its namespace's; None: neither has it."""
+        own = self.topic_policies.get(partition_of(topic)[0], {}).get(name)
+        return own if own is not None else self.namespaces.get(namespace_of(topic), {}).get(name)
 
     def register_schema(self, topic: str, info: Any) -> int:
         """Return the version of a schema in a topic, where it is stored if it is new; -1: no schema.
@@ -348,13 +267,12 @@ class Cluster:
         if info is None or not info.schema():
             return -1
         versions = self.schemas.setdefault(partition_of(topic)[0], [])
-        kind, definition = str(info.schema_type()), info.schema()
         for number, version in enumerate(versions):
-            if (version.kind, version.definition) == (kind, definition):
+            if (version.schema_type(), version.schema()) == (info.schema_type(), info.schema()):
                 return number
-        if versions and versions[-1].kind != kind:
+        if versions and versions[-1].schema_type() != info.schema_type():
             raise Refused("IncompatibleSchema")
-        versions.append(Schema(info, kind, definition))
+        versions.append(info)
         return len(versions) - 1
 
     def settings(self) -> dict[str, str]:

@@ -10,6 +10,7 @@ from timewheel.broker.protocol.wire import data_field, number_field
 from timewheel.client.positions import EntryPosition
 from timewheel.core.broker_profile import BrokerProfile
 from timewheel.inspect.gaps.gap_status import reload_of
+from timewheel.testing.virtual.scheduler import Scheduler
 
 NOWHERE = EntryPosition(-1, -1)
 """Place of an entry that is not stored."""
@@ -51,6 +52,10 @@ class Entry:
         return sum(message.size for message in self.messages)
 
     @property
+    def schema_bytes(self) -> bytes | None:
+        return None if self.schema_version < 0 else self.schema_version.to_bytes(8, "big")
+
+    @property
     def payload(self) -> bytes:
         """The payload as it is stored, uncompressed: of a batch each message behind its own metadata."""
         if not self.is_batch:
@@ -76,13 +81,13 @@ class ManagedLedger:
 
     Args:
         profile: Limits of the ledgers.
-        now_ms: The broker's clock.
+        scheduler: The broker's clock.
         new_ledger_id: Returns the next id of the cluster.
     """
 
-    def __init__(self, profile: BrokerProfile, now_ms: Callable[[], int], new_ledger_id: Callable[[], int]) -> None:
+    def __init__(self, profile: BrokerProfile, scheduler: Scheduler, new_ledger_id: Callable[[], int]) -> None:
         self._profile = profile
-        self._now_ms = now_ms
+        self._scheduler = scheduler
         self._new_ledger_id = new_ledger_id
         self._ledgers: dict[int, _Ledger] = {}  # in order
         self._open_id = -1
@@ -95,7 +100,7 @@ class ManagedLedger:
         if self._ledgers and not self._ledgers[self._open_id].entries:
             del self._ledgers[self._open_id]
         self._open_id = self._new_ledger_id()
-        self._ledgers[self._open_id] = _Ledger(self._now_ms())
+        self._ledgers[self._open_id] = _Ledger(self._scheduler.now_ms)
         if self.last_confirmed.ledger < 0:
             self.last_confirmed = EntryPosition(self._open_id, -1)
 
@@ -112,7 +117,7 @@ class ManagedLedger:
         return entry.position
 
     def _is_full(self, ledger: _Ledger) -> bool:
-        profile, age_ms = self._profile, self._now_ms() - ledger.opened_ms
+        profile, age_ms = self._profile, self._scheduler.now_ms - ledger.opened_ms
         is_large = len(ledger.entries) >= profile.ledger_max_entries or ledger.size_bytes >= profile.ledger_max_bytes
         return (is_large and age_ms >= profile.ledger_min_age_ms) or age_ms >= profile.ledger_max_age_ms
 
@@ -125,15 +130,9 @@ class ManagedLedger:
 
     def after(self, position: EntryPosition) -> Entry | None:
         """Return the first entry behind a position; None: there is none yet."""
-        ledger = self._ledgers.get(position.ledger)
-        if ledger is not None and position.entry + 1 < len(ledger.entries):
-            return ledger.entries[position.entry + 1]
         if position >= self.last_confirmed:
             return None
-        for number, following in self._ledgers.items():
-            if number > position.ledger and following.entries:
-                return following.entries[0]
-        return None
+        return next(self.all_after(position), None)
 
     def all_after(self, position: EntryPosition) -> Iterator[Entry]:
         """Yield all entries behind a position."""
@@ -237,24 +236,20 @@ class Cursor:
         for entry in self._log.all_after(self.mark_delete):
             if entry.position > position:
                 break
-            entries = self.acked.get(entry.position.ledger)
-            if entries is None or entry.position.entry not in entries:
+            if self.is_acked(entry.position):
+                self.acked[entry.position.ledger].discard(entry.position.entry)
+            else:
                 self._unwritten.append(entry.position)
                 self.consumed += 1
-            else:
-                entries.discard(entry.position.entry)
         self.mark_delete = max(self.mark_delete, position)
         self.acked = {ledger: entries for ledger, entries in self.acked.items() if entries}
         self._advance()
 
     def _advance(self) -> None:
-        while self.acked and (entry := self._log.after(self.mark_delete)) is not None:
+        while self.acked and (entry := self._log.after(self.mark_delete)) is not None and self.is_acked(entry.position):
             ledger, number = entry.position
-            entries = self.acked.get(ledger)
-            if entries is None or number not in entries:
-                break
-            entries.discard(number)
-            if not entries:
+            self.acked[ledger].discard(number)
+            if not self.acked[ledger]:
                 del self.acked[ledger]
             self.mark_delete = entry.position
         self.read = max(self.read, self.mark_delete)

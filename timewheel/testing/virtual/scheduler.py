@@ -55,24 +55,6 @@ class Task:
         process: Whatever is killed and frozen together with it; None for the test itself.
     """
 
-    __slots__ = (
-        "deadline_ns",
-        "ident",
-        "interval_ns",
-        "is_done",
-        "is_killed",
-        "is_last",
-        "is_looking",
-        "is_ours",
-        "is_ready",
-        "look_ns",
-        "name",
-        "process",
-        "seen",
-        "timed_out",
-        "turn",
-    )
-
     def __init__(self, name: str, process: Process | None) -> None:
         self.name = name
         self.process = process
@@ -109,14 +91,33 @@ class Process:
 class Timer:
     """An action at a time; runs on the thread that has the turn, and must not wait."""
 
-    __slots__ = ("action", "at_ns")
-
-    def __init__(self, at_ns: int, action: Callable[[], None]) -> None:
-        self.at_ns = at_ns
+    def __init__(self, action: Callable[[], None]) -> None:
         self.action: Callable[[], None] | None = action
 
     def cancel(self) -> None:
         self.action = None
+
+
+class Alarm:
+    """An action that is scheduled at most once at a time."""
+
+    def __init__(self, scheduler: Scheduler, action: Callable[[], None]) -> None:
+        self._scheduler = scheduler
+        self._action = action
+        self._timer: Timer | None = None
+
+    @property
+    def is_set(self) -> bool:
+        return self._timer is not None and self._timer.action is not None
+
+    def set(self, delay_ns: int) -> None:
+        """Schedule the action, unless it is."""
+        if not self.is_set:
+            self._timer = self._scheduler.at(delay_ns, self._action)
+
+    def cancel(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
 
 
 Choose = Callable[[Sequence[Task]], Task]
@@ -168,6 +169,10 @@ class Scheduler:
         """The wall clock, UTC nanoseconds since 1970."""
         return self._wall_ns + self.monotonic_ns
 
+    @property
+    def now_ms(self) -> int:
+        return self.now_ns // MS
+
     def skew(self, by_ns: int) -> None:
         """Let the wall clock jump."""
         self._wall_ns += by_ns
@@ -176,8 +181,8 @@ class Scheduler:
 
     def at(self, delay_ns: int, action: Callable[[], None]) -> Timer:
         """Schedule an action after a delay; at the same time, in the order of the calls."""
-        timer = Timer(self.monotonic_ns + max(delay_ns, 0), action)
-        heappush(self._timers, (timer.at_ns, next(self._numbers), timer))
+        timer = Timer(action)
+        heappush(self._timers, (self.monotonic_ns + max(delay_ns, 0), next(self._numbers), timer))
         return timer
 
     def happen(self) -> None:
@@ -227,11 +232,7 @@ class Scheduler:
             self._happened += 1
         task.seen = self._happened
         self._waiting.append(task)
-        following = self._next()
-        if following is not task:
-            self.current = following
-            following.turn.release()
-            task.turn.acquire()
+        self._pass_turn(task)
         if task.is_killed:
             raise Killed
         if task is self.first and (error := self._error) is not None:
@@ -239,39 +240,39 @@ class Scheduler:
             raise error
         return not task.timed_out
 
+    def _pass_turn(self, task: Task) -> None:
+        """Let another thread run, and wait until this one is chosen."""
+        following = self._next()
+        if following is not task:
+            self.current = following
+            following.turn.release()
+            task.turn.acquire()
+
     def yield_turn(self) -> None:
         """Let the other threads run whose waits are over; no time passes."""
-        if any(task.is_ready is not None and not _is_frozen(task) and task.is_ready() for task in self._waiting):
+        if any(_can_go_on(task) for task in self._waiting):
             self.wait(_always)
 
     def advance(self, duration_ns: int) -> None:
         """Let time pass: return when everything up to then has happened."""
         until_ns = self.monotonic_ns + duration_ns
         while True:
-            self.wait(self._has_work, until_ns - self.monotonic_ns, is_last=True)
+            self.wait(lambda: bool(self._for_first), until_ns - self.monotonic_ns, is_last=True)
             if not self._for_first:
                 return
             while self._for_first:
                 self._for_first.pop(0)()
 
-    def _has_work(self) -> bool:
-        return bool(self._for_first)
-
     def _next(self) -> Task:
         while True:
-            ready = [
-                task
-                for task in self._waiting
-                if task.is_ready is not None and not _is_frozen(task) and (task.is_killed or task.is_ready())
-            ]
-            if ready:
-                return self._woken(ready[0] if len(ready) == 1 else self._choose(ready), timed_out=False)
+            if ready := [task for task in self._waiting if _can_go_on(task)]:
+                return self._woken(ready, timed_out=False)
             if not self._pass_time():
                 self._error = NothingToWaitFor([(task.name, _place(task)) for task in self._waiting])
-                return self._woken(self.first, timed_out=True)
+                return self._woken([self.first], timed_out=True)
             over = [task for task in self._waiting if self._is_due(task)]
             if over := [task for task in over if not task.is_last] or over:
-                return self._woken(over[0] if len(over) == 1 else self._choose(over), timed_out=True)
+                return self._woken(over, timed_out=True)
 
     def _pass_time(self) -> bool:
         """Jump to the next timer or deadline, and run the timers that are due; False: there is neither."""
@@ -298,25 +299,23 @@ class Scheduler:
 
     def _fire(self, timer: Timer) -> bool:
         action, timer.action = timer.action, None
-        if action is None:
-            return False
         try:
-            action()
+            if action is not None:
+                action()
         except Exception as error:  # noqa: BLE001 - of no thread: raised in the first
             self.failures.append(("the clock", error))
-        return True
+        return action is not None
 
     def _is_due(self, task: Task) -> bool:
         now_ns = self.monotonic_ns
-        ends = (task.deadline_ns is not None and task.deadline_ns <= now_ns) or (
-            task.look_ns is not None and task.look_ns <= now_ns
-        )
-        if not ends or _is_frozen(task):
+        ends = [at_ns for at_ns in (task.deadline_ns, task.look_ns) if at_ns is not None]
+        if not ends or min(ends) > now_ns or _is_frozen(task):
             return False
         # Whatever a timer of the same moment ends is no time-out.
-        return not (self._timers and self._timers[0][0] <= self.monotonic_ns)
+        return not (self._timers and self._timers[0][0] <= now_ns)
 
-    def _woken(self, task: Task, *, timed_out: bool) -> Task:
+    def _woken(self, ready: Sequence[Task], *, timed_out: bool) -> Task:
+        task = ready[0] if len(ready) == 1 else self._choose(ready)
         self._waiting.remove(task)
         now_ns = self.monotonic_ns
         task.timed_out = timed_out
@@ -351,8 +350,8 @@ class Scheduler:
             task.is_done = True
             self._happened += 1
             if self.current is task:
-                self.current = following = self._next()
-                following.turn.release()
+                self.current = self._next()
+                self.current.turn.release()
 
     def failed(self, thread: Thread | None, error: BaseException | None) -> None:
         """Record what ended a thread; the first thread learns it at its next `raise_failure`."""
@@ -384,11 +383,7 @@ class Scheduler:
         while self._waiting:
             self._waiting.append(self.first)
             self.first.is_ready, self.first.deadline_ns = _always, None
-            following = self._next()
-            if following is not self.first:
-                self.current = following
-                following.turn.release()
-                self.first.turn.acquire()
+            self._pass_turn(self.first)
         self._tasks.clear()
 
     def _kill(self, task: Task) -> None:
@@ -398,6 +393,10 @@ class Scheduler:
 
 def _is_frozen(task: Task) -> bool:
     return task.process is not None and task.process.is_frozen and not task.is_killed
+
+
+def _can_go_on(task: Task) -> bool:
+    return task.is_ready is not None and not _is_frozen(task) and task.is_ready()
 
 
 def _always() -> bool:
