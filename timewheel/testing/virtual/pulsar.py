@@ -135,27 +135,20 @@ class VirtualPulsar:
 
     def __enter__(self) -> Self:
         with ExitStack() as stack:
-            is_mine = self._is_mine
             stack.enter_context(patched(self.scheduler, self._random_bytes))
             stack.enter_context(mock.patch.dict(base_producer._STAMPS, clear=True))  # noqa: SLF001 - by process
-            for name in (
-                "ProducerConfiguration",
-                "ConsumerConfiguration",
-                "ReaderConfiguration",
-                "ClientConfiguration",
+            for owner, name, virtual in (
+                (_pulsar, "ProducerConfiguration", Configuration),
+                (_pulsar, "ConsumerConfiguration", Configuration),
+                (_pulsar, "ReaderConfiguration", Configuration),
+                (_pulsar, "ClientConfiguration", Configuration),
+                (_pulsar, "MessageBuilder", MessageBuilder),
+                (_pulsar, "Client", self._native),
+                (Dialer, "reach", reaching(self.cluster, self._clients.append)),
+                (Dialer, "responds", lambda _: True),
+                (httpx.HTTPTransport, "handle_request", self._handling(httpx.HTTPTransport.handle_request)),
             ):
-                stack.enter_context(
-                    mock.patch.object(_pulsar, name, either(is_mine, getattr(_pulsar, name), Configuration))
-                )
-            for name, made in (("MessageBuilder", MessageBuilder), ("Client", self._native)):
-                stack.enter_context(mock.patch.object(_pulsar, name, either(is_mine, getattr(_pulsar, name), made)))
-            reach = either(is_mine, Dialer.reach, reaching(self.cluster, self._clients.append))
-            stack.enter_context(mock.patch.object(Dialer, "reach", reach))
-            stack.enter_context(mock.patch.object(Dialer, "responds", either(is_mine, Dialer.responds, lambda _: True)))
-            handle_request = httpx.HTTPTransport.handle_request
-            stack.enter_context(
-                mock.patch.object(httpx.HTTPTransport, "handle_request", self._handling(handle_request))
-            )
+                stack.enter_context(mock.patch.object(*either(self.scheduler, owner, name, virtual)))
             self._stack = stack.pop_all()
         return self
 
@@ -168,9 +161,6 @@ class VirtualPulsar:
         if error is None:
             self.scheduler.raise_failure()
 
-    def _is_mine(self) -> bool:
-        return self.scheduler.is_mine
-
     def _native(self, _: str, settings: Configuration) -> NativeClient:
         client = NativeClient(
             self.cluster, settings, lambda error: self.scheduler.failed(threading.current_thread(), error)
@@ -180,8 +170,7 @@ class VirtualPulsar:
 
     def _handling(self, real: Callable[..., httpx.Response]) -> Callable[..., httpx.Response]:
         def handle_request(transport: httpx.HTTPTransport, request: httpx.Request) -> httpx.Response:
-            is_admin = request.url.path.startswith(("/admin/v2", "/lookup/v2"))
-            if is_admin and self._is_mine():
+            if request.url.path.startswith(("/admin/v2", "/lookup/v2")):
                 return self.admin_transport.handle_request(request)
             return real(transport, request)
 
@@ -276,20 +265,16 @@ class VirtualPulsar:
 
     def pending(self, topic: str | None = None) -> list[Waiting]:
         """Return the messages that a subscription has not acknowledged, by due time; of one topic, or of all."""
-        found: list[Waiting] = []
-        names = None if topic is None else set(self.cluster.partitions(topic))
-        for name, one in self.cluster.topics.items():
-            if names is not None and name not in names:
-                continue
-            for subscription in one.subscriptions.values():
-                if not subscription.is_durable:
-                    continue
-                for entry in one.log.all_after(subscription.cursor.mark_delete):
-                    if not subscription.cursor.is_acked(entry.position):
-                        found += [
-                            Waiting(name, subscription.name, sent.payload or b"", sent.properties, _due(sent))
-                            for sent in entry.messages
-                        ]
+        names = self.cluster.topics if topic is None else self.cluster.partitions(topic)
+        found = [
+            Waiting(name, subscription.name, sent.payload or b"", sent.properties, _due(sent))
+            for name, one in self.cluster.topics.items()
+            if name in names
+            for subscription in one.subscriptions.values()
+            if subscription.is_durable
+            for entry in subscription.unacknowledged()
+            for sent in entry.messages
+        ]
         never = dt.datetime.max.replace(tzinfo=dt.UTC)
         return sorted(found, key=lambda waiting: waiting.due or never)
 

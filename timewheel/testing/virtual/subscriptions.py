@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import zlib
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from itertools import count, islice
@@ -171,6 +171,12 @@ class Subscription:
         for pending in [one for one in consumer.pending if one <= position]:
             consumer.has_done(pending)
         self._moved()
+
+    def unacknowledged(self) -> Iterator[Entry]:
+        """Yield the entries that are not acknowledged."""
+        for entry in self.topic.log.all_after(self.cursor.mark_delete):
+            if not self.cursor.is_acked(entry.position):
+                yield entry
 
     def skip_all(self) -> None:
         """Acknowledge everything, delayed or not."""
