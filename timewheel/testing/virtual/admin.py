@@ -263,7 +263,7 @@ class _Request:
         is_used = any(part.producers or any(one.consumers for one in part.subscriptions.values()) for part in parts)
         self._check_force(is_used, "Topic has active producers/subscriptions")
         for part in parts:
-            cluster.delete(part.name)
+            cluster.topics.pop(part.name).unload()
         for known in (cluster.partitioned, cluster.topic_policies, cluster.topic_properties, cluster.schemas):
             known.pop(topic, None)
 
@@ -301,7 +301,7 @@ class _Request:
 
     @_route("GET", "/lookup/v2/topic/persistent/{topic}")
     def lookup(self, topic: str) -> dict[str, str]:
-        return {"brokerUrl": f"pulsar://{self.cluster.brokers[self.cluster.topic(topic).owner].name}:6650"}
+        return {"brokerUrl": f"pulsar://{self.cluster.topic(topic).owner.name}:6650"}
 
     @_route("GET", "/persistent/{topic}/lastMessageId")
     def last(self, topic: str) -> dict[str, int]:
@@ -484,7 +484,7 @@ def _stats_of(topic: Topic) -> dict[str, Any]:
         "storageSize": sum(ledger.size_bytes for ledger in log.ledgers),
         "delayedMessageIndexSizeInBytes": 0,
         "deduplicationStatus": "Enabled" if topic.deduplicates else "Disabled",
-        "ownerBroker": topic.cluster.brokers[topic.owner].name,
+        "ownerBroker": topic.owner.name,
         "publishers": [{"producerName": name, "msgRateIn": 0.0} for name in topic.producers],
         "subscriptions": {name: _subscription(one) for name, one in topic.subscriptions.items()},
     }
@@ -496,7 +496,7 @@ def _subscription(subscription: Subscription) -> dict[str, Any]:
         "type": subscription.kind.name.replace("KeyShared", "Key_Shared") if subscription.consumers else "None",
         "activeConsumerName": active.name if active is not None else "",
         "msgBacklog": subscription.cursor.backlog,
-        "msgDelayed": subscription.dispatcher.delayed,
+        "msgDelayed": subscription.delayed,
         "delayedMessageIndexSizeInBytes": 0,
         "unackedMessages": sum(one.unacked for one in subscription.consumers),
         "totalMsgExpired": 0,

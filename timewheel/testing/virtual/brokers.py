@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from itertools import count
 from typing import Any
 
@@ -13,10 +14,6 @@ from timewheel.core.names import namespace_of, partition_of, parts_of
 from timewheel.testing.virtual.ledgers import NOWHERE, Cursor, Entry, ManagedLedger
 from timewheel.testing.virtual.scheduler import Process, Scheduler
 from timewheel.testing.virtual.subscriptions import ClientEnd, Refused, Subscription
-
-NAME_LIFE_MS = 6 * 3_600_000
-"""Time without a producer after which the number of its name is forgotten
-(``brokerDeduplicationProducerInactivityTimeoutMinutes``)."""
 
 
 @dataclass(eq=False)
@@ -43,14 +40,13 @@ class Topic:
         self.cluster = cluster
         self.name = name
         self.partition = partition_of(name)[1]
-        self._scheduler = cluster.scheduler
         self.log = ManagedLedger(cluster.profile, cluster.scheduler, cluster.new_ledger_id)
         self.subscriptions: dict[str, Subscription] = {}
         self.producers: dict[str, BrokerProducer] = {}
-        self.numbers: dict[str, tuple[int, int]] = {}  # by producer name: highest sequence id, and when it came
+        self.numbers: dict[str, int] = {}  # the highest sequence id, by producer name
         self.is_terminated = False
         self.is_loaded = False
-        self.owner = 0  # index of its broker
+        self.owner = cluster.brokers[0]
 
     @property
     def delays(self) -> bool:
@@ -76,16 +72,7 @@ class Topic:
             raise Refused("ProducerBusy")
         version = self.cluster.register_schema(self.name, schema)
         producer = self.producers[name] = BrokerProducer(end, self, name, version)
-        return producer, self._highest(name)
-
-    def _highest(self, name: str) -> int:
-        if not self.deduplicates:
-            return -1
-        number, at_ms = self.numbers.get(name, (-1, 0))
-        if number >= 0 and name not in self.producers and self._scheduler.now_ms - at_ms > NAME_LIFE_MS:
-            del self.numbers[name]
-            return -1
-        return number
+        return producer, self.numbers.get(name, -1) if self.deduplicates else -1
 
     def publish(self, producer: BrokerProducer, entry: Entry) -> EntryPosition:
         """Store an entry; return its position, or `NOWHERE` if its number was seen before.
@@ -96,13 +83,13 @@ class Topic:
         if self.is_terminated:
             raise Refused("TopicTerminated")
         if self.deduplicates:
-            if entry.sequence_id <= self.numbers.get(producer.name, (-1, 0))[0]:
+            if entry.sequence_id <= self.numbers.get(producer.name, -1):
                 return NOWHERE
-            self.numbers[producer.name] = entry.sequence_id, self._scheduler.now_ms
+            self.numbers[producer.name] = entry.sequence_id
         entry.schema_version = producer.schema_version
         position = self.log.append(entry)
         for subscription in [*self.subscriptions.values()]:
-            subscription.arrived()
+            subscription.dispatcher.read()
         return position
 
     # Subscriptions
@@ -126,15 +113,13 @@ class Topic:
     # Life
 
     def load(self) -> None:
-        """Be served by a broker: begin a ledger, and read the cursors as they were written."""
-        if self.is_loaded:
-            return
-        self.is_loaded = True
-        if self.log.added:
+        """Be served by a broker, which begins a ledger."""
+        if not self.is_loaded and self.log.added:
             self.log.open_ledger()
+        self.is_loaded = True
 
     def unload(self, *, is_orderly: bool = True) -> None:
-        """Be served no more: close all clients, and forget what is not written down."""
+        """Be served no more: close all clients, forget what is not written down, and delete what all have done with."""
         self.is_loaded = False
         self._close_producers(is_killed=not is_orderly)
         for subscription in [*self.subscriptions.values()]:
@@ -146,19 +131,14 @@ class Topic:
             if not (is_orderly and self.cluster.can_write):
                 subscription.cursor.crash()
             subscription.cursor.load(self.cluster.profile)
-        self.trim()
+        if durable := [one.cursor.mark_delete for one in self.subscriptions.values()]:
+            self.log.trim(min(durable))
 
     def _close_producers(self, *, is_killed: bool) -> None:
         producers, self.producers = [*self.producers.values()], {}
         for producer in producers:
             producer.is_open, producer.is_killed = False, is_killed
             producer.end.closed_by_broker()
-
-    def trim(self) -> None:
-        """Delete the ledgers that every subscription has done with."""
-        durable = [one.cursor.mark_delete for one in self.subscriptions.values() if one.is_durable]
-        if durable:
-            self.log.trim(min(durable))
 
 
 @dataclass
@@ -182,7 +162,8 @@ class Cluster:
         cursor_flush_ms: Interval at which a cursor that has stopped moving is written
             (``managedLedgerCursorPositionFlushSeconds``).
         run_step: Runs each step of a client at a broker, instead of the broker: for faults right after a step.
-        can_write: False while too few bookies are there (`stop_writes`).
+        can_write: False while too few bookies are there: what is sent waits, cursors are not written, and no topic is
+            loaded.
     """
 
     def __init__(self, scheduler: Scheduler, profile: BrokerProfile, *, brokers: int = 1) -> None:
@@ -202,11 +183,8 @@ class Cluster:
         self.topic_policies: dict[str, dict[str, Any]] = {}
         self.topic_properties: dict[str, dict[str, str]] = {}
         self.schemas: dict[str, list[Any]] = {}  # `_pulsar.SchemaInfo` of each version, by topic
-        self._ledger_ids = count(1)
+        self.new_ledger_id: Callable[[], int] = partial(next, count(1))
         self._names = count()
-
-    def new_ledger_id(self) -> int:
-        return next(self._ledger_ids)
 
     def new_producer_name(self) -> str:
         return f"virtual-{next(self._names)}"
@@ -222,36 +200,21 @@ class Cluster:
         name = full_name(name)
         found = self.topics.get(name)
         if found is None:
-            if not make and name not in self.partitions(partition_of(name)[0]):
-                raise Refused("TopicNotFound")
-            if namespace_of(name) not in self.namespaces:
+            is_known = make or name in self.partitions(partition_of(name)[0])
+            if not is_known or namespace_of(name) not in self.namespaces:
                 raise Refused("TopicNotFound")
             found = self.topics[name] = Topic(self, name)
-        if not self._owner(found).is_up or not (found.is_loaded or self.can_write):
+        if not found.owner.is_up and (up := [broker for broker in self.brokers if broker.is_up]):
+            found.owner = up[sum(name.encode()) % len(up)]  # the same in every process
+        if not found.owner.is_up or not (found.is_loaded or self.can_write):
             raise Refused("ServiceUnitNotReady")
         found.load()
         return found
 
-    def _owner(self, topic: Topic) -> Broker:
-        owner = self.brokers[topic.owner]
-        if not owner.is_up:
-            up = [index for index, broker in enumerate(self.brokers) if broker.is_up]
-            if up:
-                topic.owner = up[hash_of(topic.name) % len(up)]
-        return self.brokers[topic.owner]
-
     def partitions(self, topic: str) -> list[str]:
         """Return the names of a topic's partitions; of a topic without any, its own name."""
         topic = full_name(topic)
-        number = self.partitioned.get(topic)
-        return [*parts_of(topic, number or 0)]
-
-    def delete(self, name: str) -> None:
-        """Delete a topic without partitions, or a partition."""
-        found = self.topics.pop(full_name(name), None)
-        if found is not None:
-            found.unload()
-        self.topic_policies.pop(full_name(name), None)
+        return [*parts_of(topic, self.partitioned.get(topic, 0))]
 
     def policy(self, topic: str, name: str) -> Any:
         """Return the policy that applies: the topic's own, else its namespace's; None: neither has it."""
@@ -290,12 +253,8 @@ class Cluster:
         else:
             self._writes.append(action)
 
-    def stop_writes(self) -> None:
-        """Lose bookies: what is sent waits, cursors are not written, and no topic is loaded."""
-        self.can_write = False
-
     def resume_writes(self) -> None:
-        """Have them back: what waits is stored, whether or not its sender still waits for it."""
+        """Have the bookies back: what waits is stored, whether or not its sender still waits for it."""
         self.can_write = True
         writes, self._writes = self._writes, []
         for write in writes:
@@ -311,7 +270,7 @@ class Cluster:
         """Kill a broker: its topics are served by others, without what was not written down."""
         broker.is_up = False
         for topic in [*self.topics.values()]:
-            if self.brokers[topic.owner] is broker and topic.is_loaded:
+            if topic.owner is broker and topic.is_loaded:
                 topic.unload(is_orderly=False)
 
 
@@ -320,8 +279,3 @@ def full_name(topic: str) -> str:
     if "://" in topic:
         return topic
     return f"persistent://{topic}" if topic.count("/") == 2 else f"persistent://public/default/{topic}"
-
-
-def hash_of(text: str) -> int:
-    """Return a number that is the same in every process."""
-    return sum(text.encode())

@@ -298,12 +298,7 @@ class NativeClient:
                 self._on_failure(error)
 
     def request(self, action: Callable[[], Any], *, changes: bool = True) -> Any:
-        """Have the broker do something, wait for its answer, and return it; the client's errors.
-
-        Args:
-            action: What the broker does.
-            changes: False for a question.
-        """
+        """Have the broker do something, as by `Link.to_broker`, and return its answer; the client's errors."""
         if self._is_closed:
             raise error_of("AlreadyClosed")
         scheduler = self.scheduler
@@ -354,14 +349,13 @@ class NativeClient:
         self.link.to_broker(partial(self._answer, at_broker, partial(self.call, callback)))
 
     def subscribe(self, topic: str, subscription: str, settings: Configuration) -> Consumer:
-        return self._subscribed([topic], full_name(topic), subscription, settings)
+        return self.subscribe_topics([topic], subscription, settings, full_name(topic))
 
-    def subscribe_topics(self, topics: list[str], subscription: str, settings: Configuration) -> Consumer:
-        return self._subscribed(topics, "", subscription, settings)
-
-    def _subscribed(self, topics: list[str], topic: str, subscription: str, settings: Configuration) -> Consumer:
-        names = [name for one in topics for name in self.get_topic_partitions(one)]
-        consumer = Consumer(self, topic, names, subscription, settings)
+    def subscribe_topics(
+        self, topics: list[str], subscription: str, settings: Configuration, named: str = ""
+    ) -> Consumer:
+        names = [name for topic in topics for name in self.get_topic_partitions(topic)]
+        consumer = Consumer(self, named, names, subscription, settings)
         self._open_by(consumer, [part.connect for part in consumer.parts])
         return consumer
 
@@ -787,7 +781,7 @@ class _Part(_Reconnecting):
         subscription.add(at_broker)
         self.at_broker, self._to_renew = at_broker, 0
         if self.queue_size:
-            subscription.flow(at_broker, self.queue_size)
+            at_broker.flow(self.queue_size)
 
     def deliver(self, entries: list[tuple[Entry, int]]) -> None:
         self.client.link.to_client(partial(self._arrived, self.at_broker, entries))
@@ -800,7 +794,7 @@ class _Part(_Reconnecting):
 
     def _flow(self, at_broker: BrokerConsumer | None, permits: int) -> None:
         if at_broker is not None and at_broker is self.at_broker:
-            at_broker.subscription.flow(at_broker, permits)
+            at_broker.flow(permits)
 
     def _acknowledged(
         self, at_broker: BrokerConsumer | None, positions: list[EntryPosition], to: EntryPosition | None
@@ -808,9 +802,9 @@ class _Part(_Reconnecting):
         if at_broker is None or not at_broker.is_connected:
             return
         if to is not None:
-            at_broker.subscription.acknowledge_to(at_broker, to)
+            at_broker.acknowledge_to(to)
         if positions:
-            at_broker.subscription.acknowledge(at_broker, positions)
+            at_broker.acknowledge(positions)
 
     def last_position(self) -> tuple[EntryPosition, int]:
         """Return the topic's last position, and the messages in its entry (0: no batch); the broker calls this."""

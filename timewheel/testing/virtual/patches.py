@@ -96,8 +96,7 @@ class SimpleQueue:
     """Makes a `VirtualQueue` on a scheduler's threads, else a `queue.SimpleQueue`."""
 
     def __new__(cls) -> Any:
-        scheduler = _scheduler_of_this_thread()
-        return RealSimpleQueue() if scheduler is None else VirtualQueue(scheduler)
+        return VirtualQueue(_active[0]) if _active and _active[0].is_mine else RealSimpleQueue()
 
     def __class_getitem__(cls, item: Any) -> Any:
         return GenericAlias(cls, item)
@@ -105,10 +104,6 @@ class SimpleQueue:
 
 _active: list[Scheduler] = []
 """The scheduler of this interpreter, if there is one: the modules that it patches are the interpreter's."""
-
-
-def _scheduler_of_this_thread() -> Scheduler | None:
-    return _active[0] if _active and _active[0].is_mine else None
 
 
 @contextmanager
@@ -216,13 +211,7 @@ def _of_clocks(scheduler: Scheduler) -> list[Replacement]:
 
 
 def _of_event_loops(scheduler: Scheduler) -> list[Replacement]:
-    policy = asyncio.DefaultEventLoopPolicy
-    real = policy.new_event_loop
-
-    def new_event_loop(policy: Any) -> asyncio.AbstractEventLoop:
-        return VirtualLoop(scheduler) if scheduler.is_mine else real(policy)
-
-    return [(policy, "new_event_loop", new_event_loop)]
+    return [either(scheduler, asyncio.DefaultEventLoopPolicy, "new_event_loop", lambda _: VirtualLoop(scheduler))]
 
 
 def _of_identities(scheduler: Scheduler) -> list[Replacement]:

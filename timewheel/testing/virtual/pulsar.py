@@ -40,9 +40,6 @@ from timewheel.testing.virtual.patches import either, patched
 from timewheel.testing.virtual.scheduler import MS, Process, Scheduler, longest_waiting
 from timewheel.testing.virtual.sessions import VirtualSession, reaching
 
-SERVICE_URL = "pulsar://virtual:6650"
-ADMIN_URL = "http://virtual:8080"
-
 
 class Waiting(NamedTuple):
     """A message that a subscription has not acknowledged."""
@@ -113,6 +110,9 @@ class VirtualPulsar:
         RuntimeError: Another virtual Pulsar is active in this process.
     """
 
+    service_url = "pulsar://virtual:6650"
+    admin_url = "http://virtual:8080"
+
     def __init__(
         self,
         *,
@@ -130,8 +130,7 @@ class VirtualPulsar:
         self.admin_transport = VirtualAdmin(self.cluster)
         self._clients: list[NativeClient | VirtualSession] = []
         self._stack = ExitStack()
-        self._pids = itertools.count(2)
-        self.new_pid = partial(next, self._pids)
+        self.new_pid = partial(next, itertools.count(2))
 
     def __enter__(self) -> Self:
         with ExitStack() as stack:
@@ -183,25 +182,17 @@ class VirtualPulsar:
     # Clients
 
     @property
-    def service_url(self) -> str:
-        return SERVICE_URL
-
-    @property
-    def admin_url(self) -> str:
-        return ADMIN_URL
-
-    @property
     def version(self) -> str:
         """The version that the brokers report."""
         return self.cluster.version
 
     def client(self, **options: Any) -> pulsar.Client:
         """Return a new client; ``options`` as for `pulsar.Client`."""
-        return pulsar.Client(SERVICE_URL, **options)
+        return pulsar.Client(self.service_url, **options)
 
     def admin(self, **options: Any) -> AdminClient:
         """Return a new client of the admin API; ``options`` as for `timewheel.AdminClient`."""
-        return AdminClient(ADMIN_URL, transport=self.admin_transport, **options)
+        return AdminClient(self.admin_url, transport=self.admin_transport, **options)
 
     # Time
 
@@ -255,7 +246,7 @@ class VirtualPulsar:
 
     def stop_writes(self) -> None:
         """Let the brokers lose their bookies: sends wait, and may time out; acknowledgements are kept in memory."""
-        self.cluster.stop_writes()
+        self.cluster.can_write = False
 
     def resume_writes(self) -> None:
         """Let them write again; all that waits is stored."""

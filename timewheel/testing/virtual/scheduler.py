@@ -74,6 +74,14 @@ class Task:
         # It runs no code of a user, who might change what another thread looks for.
         self.is_ours = name.startswith(_OURS) and not name.startswith(_USERS)
 
+    @property
+    def is_frozen(self) -> bool:
+        return self.process is not None and self.process.is_frozen and not self.is_killed
+
+    @property
+    def can_go_on(self) -> bool:
+        return self.is_ready is not None and not self.is_frozen and self.is_ready()
+
 
 _OURS, _USERS = ("timewheel-", "pulsar-client"), ("timewheel-worker", "timewheel-handlers")
 
@@ -149,7 +157,6 @@ class Scheduler:
         self._wall_ns = now_ns  # of the wall clock, when the monotonic clock is 0
         self._choose = choose
         self._tasks: dict[int, Task] = {}  # by the thread's identifier
-        self._starting: dict[Thread, Task] = {}
         self._of_threads: dict[Thread, Task] = {}
         self._waiting: list[Task] = []  # the one that has waited longest first
         self._timers: list[tuple[int, int, Timer]] = []
@@ -250,7 +257,7 @@ class Scheduler:
 
     def yield_turn(self) -> None:
         """Let the other threads run whose waits are over; no time passes."""
-        if any(_can_go_on(task) for task in self._waiting):
+        if any(task.can_go_on for task in self._waiting):
             self.wait(_always)
 
     def advance(self, duration_ns: int) -> None:
@@ -265,7 +272,7 @@ class Scheduler:
 
     def _next(self) -> Task:
         while True:
-            if ready := [task for task in self._waiting if _can_go_on(task)]:
+            if ready := [task for task in self._waiting if task.can_go_on]:
                 return self._woken(ready, timed_out=False)
             if not self._pass_time():
                 self._error = NothingToWaitFor([(task.name, _place(task)) for task in self._waiting])
@@ -278,7 +285,7 @@ class Scheduler:
         """Jump to the next timer or deadline, and run the timers that are due; False: there is neither."""
         while self._timers and self._timers[0][2].action is None:
             heappop(self._timers)
-        awake = [task for task in self._waiting if not _is_frozen(task)]
+        awake = [task for task in self._waiting if not task.is_frozen]
         deadlines = [task.deadline_ns for task in awake if task.deadline_ns is not None]
         if self._timers:
             deadlines.append(self._timers[0][0])
@@ -309,7 +316,7 @@ class Scheduler:
     def _is_due(self, task: Task) -> bool:
         now_ns = self.monotonic_ns
         ends = [at_ns for at_ns in (task.deadline_ns, task.look_ns) if at_ns is not None]
-        if not ends or min(ends) > now_ns or _is_frozen(task):
+        if not ends or min(ends) > now_ns or task.is_frozen:
             return False
         # Whatever a timer of the same moment ends is no time-out.
         return not (self._timers and self._timers[0][0] <= now_ns)
@@ -329,7 +336,7 @@ class Scheduler:
         """Make a thread that is about to be started one of this scheduler's, in the process of the present one."""
         task = Task(thread.name, self.current.process)
         task.is_ready = _always
-        self._starting[thread] = self._of_threads[thread] = task
+        self._of_threads[thread] = task
         self._waiting.append(task)
 
     def task_of(self, thread: Thread) -> Task | None:
@@ -338,7 +345,7 @@ class Scheduler:
 
     def run(self, thread: Thread, main: Callable[[], Any]) -> None:
         """Run the whole of an adopted thread; called on it."""
-        task = self._starting.pop(thread)
+        task = self._of_threads[thread]
         task.ident = get_ident()
         task.turn.acquire()
         self._tasks[task.ident] = task
@@ -389,14 +396,6 @@ class Scheduler:
     def _kill(self, task: Task) -> None:
         task.is_killed = True
         task.is_ready = _always
-
-
-def _is_frozen(task: Task) -> bool:
-    return task.process is not None and task.process.is_frozen and not task.is_killed
-
-
-def _can_go_on(task: Task) -> bool:
-    return task.is_ready is not None and not _is_frozen(task) and task.is_ready()
 
 
 def _always() -> bool:

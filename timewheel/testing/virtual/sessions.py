@@ -102,20 +102,16 @@ class VirtualSession(Session):
         return self._ask(f"subscribe to {topic}", at_broker, Done), reading.number
 
     def grant(self, consumer_id: int, permits: int) -> None:
-        self._of(consumer_id, lambda consumer: consumer.subscription.flow(consumer, permits))
+        self._tell(consumer_id, BrokerConsumer.flow, permits)
 
     def acknowledge(self, consumer_id: int, positions: Sequence[EntryPosition]) -> int:
-        def at_broker() -> None:
-            self._here(consumer_id, lambda consumer: consumer.subscription.acknowledge(consumer, positions))
-
-        return self._ask("acknowledge", at_broker, partial(Acknowledged, consumer_id=consumer_id))
+        action = partial(self._here, consumer_id, BrokerConsumer.acknowledge, positions)
+        return self._ask("acknowledge", action, partial(Acknowledged, consumer_id=consumer_id))
 
     def acknowledge_up_to(self, consumer_id: int, position: EntryPosition) -> None:
-        self._of(consumer_id, lambda consumer: consumer.subscription.acknowledge_to(consumer, position))
+        self._tell(consumer_id, BrokerConsumer.acknowledge_to, position)
 
-    def ask_last_position(self, consumer_id: int) -> int:
-        del consumer_id
-
+    def ask_last_position(self, _: int) -> int:
         def last() -> EntryPosition:
             return self.cluster.topic(self._topic).log.last_confirmed
 
@@ -141,13 +137,13 @@ class VirtualSession(Session):
         self.link.to_broker(at_broker)
         return request_id
 
-    def _of(self, consumer_id: int, action: Callable[[BrokerConsumer], None]) -> None:
-        self.link.to_broker(lambda: self._here(consumer_id, action), changes=False)
+    def _tell(self, consumer_id: int, action: Callable[[BrokerConsumer, Any], None], given: Any) -> None:
+        self.link.to_broker(partial(self._here, consumer_id, action, given), changes=False)
 
-    def _here(self, consumer_id: int, action: Callable[[BrokerConsumer], None]) -> None:
+    def _here(self, consumer_id: int, action: Callable[[BrokerConsumer, Any], None], given: Any) -> None:
         consumer = self._readings[consumer_id].at_broker
         if consumer is not None and consumer.is_connected:
-            action(consumer)
+            action(consumer, given)
 
     # As a session
 

@@ -6,6 +6,7 @@ import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from heapq import heappop, heappush
 from itertools import count, islice
 from typing import TYPE_CHECKING, Any, Protocol
@@ -85,6 +86,25 @@ class BrokerConsumer:
     def leave(self) -> None:
         self.subscription.remove(self)
 
+    def flow(self, permits: int) -> None:
+        self.permits += permits
+        self.subscription.asked_ms = self.subscription.scheduler.now_ms
+        self.subscription.dispatcher.read()
+
+    def acknowledge(self, positions: Iterable[EntryPosition]) -> None:
+        for position in positions:
+            if not self.has_done(position):
+                any(other.has_done(position) for other in self.subscription.consumers)
+            self.subscription.redeliveries.pop(position, None)
+            self.subscription.cursor.acknowledge(position)
+        self.subscription.moved()
+
+    def acknowledge_to(self, position: EntryPosition) -> None:
+        self.subscription.cursor.acknowledge_to(position)
+        for pending in [one for one in self.pending if one <= position]:
+            self.has_done(pending)
+        self.subscription.moved()
+
     def has_done(self, position: EntryPosition) -> bool:
         """Take an entry out of `pending`; return whether it was there."""
         messages = self.pending.pop(position, None)
@@ -113,7 +133,7 @@ class Subscription:
         self.dispatcher: _Ordered | _Shared = _Ordered(self)
         self.delivered = 0
         self.asked_ms = 0
-        self._flush = Alarm(self.scheduler, lambda: self._moved(at_once=True))
+        self._flush = Alarm(self.scheduler, partial(self.moved, at_once=True))
 
     def add(self, consumer: BrokerConsumer) -> None:
         """Add a consumer.
@@ -148,30 +168,6 @@ class Subscription:
             consumer.forget()
             consumer.end.closed_by_broker()
 
-    def flow(self, consumer: BrokerConsumer, permits: int) -> None:
-        consumer.permits += permits
-        self.asked_ms = self.scheduler.now_ms
-        self.dispatcher.read()
-
-    def arrived(self) -> None:
-        """Read, since an entry has come."""
-        if self.consumers:
-            self.dispatcher.read()
-
-    def acknowledge(self, consumer: BrokerConsumer, positions: Iterable[EntryPosition]) -> None:
-        for position in positions:
-            if not consumer.has_done(position):
-                any(other.has_done(position) for other in self.consumers)
-            self.redeliveries.pop(position, None)
-            self.cursor.acknowledge(position)
-        self._moved()
-
-    def acknowledge_to(self, consumer: BrokerConsumer, position: EntryPosition) -> None:
-        self.cursor.acknowledge_to(position)
-        for pending in [one for one in consumer.pending if one <= position]:
-            consumer.has_done(pending)
-        self._moved()
-
     def unacknowledged(self) -> Iterator[Entry]:
         """Yield the entries that are not acknowledged."""
         for entry in self.topic.log.all_after(self.cursor.mark_delete):
@@ -181,15 +177,17 @@ class Subscription:
     def skip_all(self) -> None:
         """Acknowledge everything, delayed or not."""
         self.cursor.acknowledge_to(self.topic.log.last_confirmed)
-        self.dispatcher.skip_all()
-        self._moved()
+        if isinstance(self.dispatcher, _Shared):
+            self.dispatcher.stop()
+        self.moved()
 
-    def _moved(self, *, at_once: bool = False) -> None:
+    def moved(self, *, at_once: bool = False) -> None:
+        """Go on after acknowledgements, which are written down now or later."""
         cluster, now_ms = self.topic.cluster, self.scheduler.now_ms
         is_written = cluster.can_write and self.cursor.write(now_ms, cluster.new_ledger_id, at_once=at_once)
         if not is_written and self.is_durable:
             self._flush.set(cluster.cursor_flush_ms * MS)
-        self.dispatcher.acknowledged()
+        self.dispatcher.read()
 
     def give(self, consumer: BrokerConsumer, entries: list[Entry]) -> None:
         """Send entries to a consumer."""
@@ -204,6 +202,11 @@ class Subscription:
             self.delivered += messages
         consumer.end.deliver(sent)
 
+    @property
+    def delayed(self) -> int:
+        """Number of entries that wait for their delivery time."""
+        return len(self.dispatcher.tracker) if isinstance(self.dispatcher, _Shared) else 0
+
 
 class _Dispatcher:
     """A way to share entries out among the consumers of a subscription."""
@@ -214,17 +217,6 @@ class _Dispatcher:
         self._subscription = subscription
         self._cursor = subscription.cursor
         self._log = subscription.topic.log
-
-    @property
-    def delayed(self) -> int:
-        """Number of entries that wait for their delivery time."""
-        return 0
-
-    def acknowledged(self) -> None:
-        """Go on after acknowledgements."""
-
-    def skip_all(self) -> None:
-        """Go on after everything was acknowledged, delayed or not."""
 
 
 class _Ordered(_Dispatcher):
@@ -384,14 +376,10 @@ class _Shared(_Dispatcher):
     def __init__(self, subscription: Subscription) -> None:
         super().__init__(subscription)
         tick_ms = subscription.topic.cluster.profile.tick_ms
-        self._tracker = Tracker(subscription.scheduler, tick_ms, self.read)
+        self.tracker = Tracker(subscription.scheduler, tick_ms, self.read)
         self._replay: set[EntryPosition] = set()
         self._turns = count()
         self._is_reading = False
-
-    @property
-    def delayed(self) -> int:
-        return len(self._tracker)
 
     def added(self) -> None:
         if len(self._subscription.consumers) == 1:
@@ -406,14 +394,8 @@ class _Shared(_Dispatcher):
         self.read()
 
     def stop(self) -> None:
-        self._tracker.clear()
+        self.tracker.clear()
         self._replay.clear()
-
-    def skip_all(self) -> None:
-        self.stop()
-
-    def acknowledged(self) -> None:
-        self.read()
 
     def redeliver(self, consumer: BrokerConsumer, positions: Iterable[EntryPosition] | None) -> None:
         for position in [*consumer.pending] if positions is None else positions:
@@ -447,11 +429,11 @@ class _Shared(_Dispatcher):
         """Return the entries of the next read, and whether anything was read at all."""
         positions = sorted(self._replay)[:most]
         self._replay.difference_update(positions)
-        if not positions and self._tracker.has_due:
-            positions = self._tracker.take(most)
+        if not positions and self.tracker.has_due:
+            positions = self.tracker.take(most)
         if positions:
             return self._deliverable(self._entries_at(positions)), True
-        if self._tracker.pauses:
+        if self.tracker.pauses:
             return [], False
         read = [*islice(self._log.all_after(self._cursor.read), most)]
         if not read:
@@ -465,7 +447,7 @@ class _Shared(_Dispatcher):
             entry
             for entry in entries
             if not self._cursor.is_acked(entry.position)
-            and not (is_delaying and entry.deliver_at_ms and self._tracker.add(entry.position, entry.deliver_at_ms))
+            and not (is_delaying and entry.deliver_at_ms and self.tracker.add(entry.position, entry.deliver_at_ms))
         ]
 
     def _send(self, entries: list[Entry]) -> int:
