@@ -251,10 +251,10 @@ class _Request:
         if int(self.body) < len(before):
             raise _Failed(422, "The number of partitions must not be lower than before")
         self.cluster.partitioned[topic] = int(self.body)
-        for name in self.cluster.partitions(topic)[len(before) :]:
+        for part in self._parts(topic)[len(before) :]:
             for subscription in before[0].subscriptions.values():
                 if subscription.is_durable:
-                    self.cluster.topic(name).subscription(subscription.name, from_earliest=True)
+                    part.subscription(subscription.name, part.log.beginning)
 
     @_route("DELETE", "/persistent/{topic}/partitions")
     @_route("DELETE", "/persistent/{topic}")
@@ -368,7 +368,7 @@ class _Request:
             raise _Failed(409, "Subscription already exists for topic")
         is_latest = self.body is not None and self.body.get("ledgerId", 0) >= _BOUNDLESS
         for part in parts:
-            part.subscription(name, from_earliest=not is_latest)
+            part.subscription(name, part.log.last_confirmed if is_latest else part.log.beginning)
 
     def _of_topic(self, topic: str, name: str) -> list[Subscription]:
         """Return a subscription of each partition; 404 if no partition has it."""

@@ -94,16 +94,11 @@ class Topic:
 
     # Subscriptions
 
-    def subscription(
-        self, name: str, *, from_earliest: bool, after: EntryPosition | None = None, is_durable: bool = True
-    ) -> Subscription:
-        """Return a subscription, which is made if there is none."""
-        found = self.subscriptions.get(name)
-        if found is None:
-            start = after or (self.log.beginning if from_earliest else self.log.last_confirmed)
-            found = Subscription(self, name, Cursor(self.log, start), is_durable=is_durable)
-            self.subscriptions[name] = found
-        return found
+    def subscription(self, name: str, after: EntryPosition, *, is_durable: bool = True) -> Subscription:
+        """Return a subscription, which is made if there is none, and begins behind a position then."""
+        if name not in self.subscriptions:
+            self.subscriptions[name] = Subscription(self, name, Cursor(self.log, after), is_durable=is_durable)
+        return self.subscriptions[name]
 
     def terminate(self) -> None:
         """Take no further message, and let go of the producers."""

@@ -69,7 +69,7 @@ class Configuration:
     """Settings as they are given: `settings.name(value)` sets, `settings.name()` returns."""
 
     def __init__(self) -> None:
-        self.values: dict[str, Any] = {}
+        self._values: dict[str, Any] = {}
         self.properties: dict[str, str] = {}
 
     def property(self, key: str, value: str) -> None:
@@ -78,12 +78,13 @@ class Configuration:
     def __getattr__(self, name: str) -> Callable[..., Any]:
         if name.startswith("__"):
             raise AttributeError(name)
-        return partial(self._access, name)
 
-    def _access(self, name: str, *given: Any) -> Any:
-        if given:
-            self.values[name] = given[0] if len(given) == 1 else given
-        return self.values.get(name)
+        def access(*given: Any) -> Any:
+            if given:
+                self._values[name] = given[0] if len(given) == 1 else given
+            return self._values.get(name)
+
+        return access
 
 
 def _setter(field: str) -> Callable[[MessageBuilder, Any], None]:
@@ -823,7 +824,7 @@ class _Part(_Reconnecting):
             target = max((entry.position for entry in older), default=log.beginning)
         else:
             target = _before(log, place)
-        cursor.mark_delete, cursor.acked = target, {}
+        cursor.mark_delete, cursor.acked = target, set()
         cursor.rewind()
         self.at_broker.forget()
         subscription.dispatcher.read()
@@ -1007,8 +1008,9 @@ class Consumer(_Receiver):
             self.receive_async(self._heard)
 
     def open_subscription(self, topic: Topic) -> Subscription:
-        position: Any = self._settings.subscription_initial_position()
-        return topic.subscription(self._subscription_name, from_earliest=position == pulsar.InitialPosition.Earliest)
+        is_earliest = self._settings.subscription_initial_position() == pulsar.InitialPosition.Earliest
+        after = topic.log.beginning if is_earliest else topic.log.last_confirmed
+        return topic.subscription(self._subscription_name, after)
 
     def batch_receive(self) -> list[Received]:
         found = [self.receive()]
@@ -1057,11 +1059,6 @@ class Consumer(_Receiver):
         self._client.request(at_broker)
         self._hand_out_no_more()
 
-    def pause_message_listener(self) -> None:
-        raise error_of("OperationNotSupported")
-
-    resume_message_listener = pause_message_listener
-
     def close(self) -> None:
         if not self._is_closed:
             for part in self.parts:
@@ -1087,7 +1084,7 @@ class Reader(_Receiver):
             after = _before(log, self._start)
             if not self._is_inclusive and log.beginning != after != log.last_confirmed:
                 after = EntryPosition(after.ledger, after.entry + 1)
-        return topic.subscription(self._consumer_name, from_earliest=True, after=after, is_durable=False)
+        return topic.subscription(self._consumer_name, after, is_durable=False)
 
     def read_next(self, timeout_ms: int | None = None) -> Received:
         message = self.receive(timeout_ms)

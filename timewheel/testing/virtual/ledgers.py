@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from itertools import takewhile
 
 from timewheel.broker.admin.stats import CursorStats, Ledger
 from timewheel.broker.protocol.wire import data_field, number_field
@@ -142,6 +143,10 @@ class ManagedLedger:
                 for index in range(position.entry + 1 if number == position.ledger else 0, len(entries)):
                     yield entries[index]
 
+    def between(self, begin: EntryPosition, end: EntryPosition) -> Iterator[Entry]:
+        """Yield the entries behind a position, up to another."""
+        return takewhile(lambda entry: entry.position <= end, self.all_after(begin))
+
     def number_after(self, position: EntryPosition) -> int:
         """Return how many entries are behind a position."""
         return sum(
@@ -180,14 +185,14 @@ class Cursor:
 
     Attributes:
         mark_delete: All entries up to here are acknowledged.
-        acked: Entry numbers acknowledged behind it, by ledger.
+        acked: Entries acknowledged behind it.
         read: The last entry that was read in order; the next read begins behind it.
     """
 
     def __init__(self, log: ManagedLedger, mark_delete: EntryPosition) -> None:
         self._log = log
         self.mark_delete = self.read = mark_delete
-        self.acked: dict[int, set[int]] = {}
+        self.acked: set[EntryPosition] = set()
         self.consumed = 0
         self.cursor_ledger = -1  # of its own ledger; -1: it was not written since the topic was loaded
         self._written = mark_delete
@@ -195,17 +200,31 @@ class Cursor:
         self._unwritten: list[EntryPosition] = []  # acknowledged since the cursor was written
 
     def is_acked(self, position: EntryPosition) -> bool:
-        return position <= self.mark_delete or position.entry in self.acked.get(position.ledger, ())
+        return position <= self.mark_delete or position in self.acked
 
-    def acknowledge(self, position: EntryPosition) -> bool:
-        """Acknowledge an entry; return False if it was acknowledged before."""
-        if self.is_acked(position):
-            return False
-        self.consumed += 1
-        self._unwritten.append(position)
-        self.acked.setdefault(position.ledger, set()).add(position.entry)
+    def acknowledge(self, position: EntryPosition) -> None:
+        if not self.is_acked(position):
+            self.consumed += 1
+            self._unwritten.append(position)
+            self.acked.add(position)
+            self._advance()
+
+    def acknowledge_to(self, position: EntryPosition) -> None:
+        """Acknowledge all entries up to a position."""
+        position = min(position, self._log.last_confirmed)
+        for entry in self._log.between(self.mark_delete, position):
+            if entry.position not in self.acked:
+                self.consumed += 1
+                self._unwritten.append(entry.position)
+        self.mark_delete = max(self.mark_delete, position)
+        self.acked = {one for one in self.acked if one > position}
         self._advance()
-        return True
+
+    def _advance(self) -> None:
+        while self.acked and (entry := self._log.after(self.mark_delete)) is not None and entry.position in self.acked:
+            self.acked.remove(entry.position)
+            self.mark_delete = entry.position
+        self.read = max(self.read, self.mark_delete)
 
     def write(self, now_ms: int, ledger_id: Callable[[], int], *, at_once: bool = False) -> bool:
         """Write it down, unless it was within the last second; return whether it is written."""
@@ -219,62 +238,27 @@ class Cursor:
 
     def crash(self) -> None:
         """Forget all acknowledgements since it was written, as a broker does that is killed."""
-        forgotten, end = set(self._unwritten), self.mark_delete
-        for entry in self._log.all_after(self._written):
-            if entry.position > end:
-                break
-            if entry.position not in forgotten:
-                self.acked.setdefault(entry.position.ledger, set()).add(entry.position.entry)
-        for position in forgotten:
-            self.acked.get(position.ledger, set()).discard(position.entry)
-        self.acked = {ledger: entries for ledger, entries in self.acked.items() if entries}
+        self.acked.update(entry.position for entry in self._log.between(self._written, self.mark_delete))
+        self.acked.difference_update(self._unwritten)
         self.mark_delete = self._written
-
-    def acknowledge_to(self, position: EntryPosition) -> None:
-        """Acknowledge all entries up to a position."""
-        position = min(position, self._log.last_confirmed)
-        for entry in self._log.all_after(self.mark_delete):
-            if entry.position > position:
-                break
-            if self.is_acked(entry.position):
-                self.acked[entry.position.ledger].discard(entry.position.entry)
-            else:
-                self._unwritten.append(entry.position)
-                self.consumed += 1
-        self.mark_delete = max(self.mark_delete, position)
-        self.acked = {ledger: entries for ledger, entries in self.acked.items() if entries}
-        self._advance()
-
-    def _advance(self) -> None:
-        while self.acked and (entry := self._log.after(self.mark_delete)) is not None and self.is_acked(entry.position):
-            ledger, number = entry.position
-            self.acked[ledger].discard(number)
-            if not self.acked[ledger]:
-                del self.acked[ledger]
-            self.mark_delete = entry.position
-        self.read = max(self.read, self.mark_delete)
 
     def ranges(self) -> list[tuple[EntryPosition, EntryPosition]]:
         """Return the acknowledged ranges behind the mark-delete position: each from behind one entry up to another.
 
         A range ends with its ledger.
         """
-        found = []
-        for ledger in sorted(self.acked):
-            first = last = -2
-            for entry in sorted(self.acked[ledger]):
-                if entry != last + 1:
-                    if first >= 0:
-                        found.append((EntryPosition(ledger, first - 1), EntryPosition(ledger, last)))
-                    first = entry
-                last = entry
-            found.append((EntryPosition(ledger, first - 1), EntryPosition(ledger, last)))
+        found: list[tuple[EntryPosition, EntryPosition]] = []
+        for position in sorted(self.acked):
+            begin = EntryPosition(position.ledger, position.entry - 1)
+            if found and found[-1][1] == begin:
+                begin, _ = found.pop()
+            found.append((begin, position))
         return found
 
     @property
     def backlog(self) -> int:
         """Number of entries that are not acknowledged."""
-        return self._log.number_after(self.mark_delete) - sum(map(len, self.acked.values()))
+        return self._log.number_after(self.mark_delete) - len(self.acked)
 
     def rewind(self) -> None:
         """Read again from the first entry that is not acknowledged."""
@@ -299,8 +283,7 @@ class Cursor:
         """Forget what its last write did not hold, by the broker's limit and format; read again from there."""
         if self.acked:
             for run in reload_of(self.stats(), self._log.ledgers, profile).forgotten:
-                self.acked[run.ledger].difference_update(range(run.first, run.last + 1))
-            self.acked = {ledger: entries for ledger, entries in self.acked.items() if entries}
+                self.acked -= {EntryPosition(run.ledger, entry) for entry in range(run.first, run.last + 1)}
         self.consumed, self.cursor_ledger = 0, -1
         self._advance()
         self.rewind()

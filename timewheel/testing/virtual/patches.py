@@ -198,7 +198,9 @@ def _of_clocks(scheduler: Scheduler) -> list[Replacement]:
     def monotonic() -> float:
         return scheduler.monotonic_ns / S
 
+    # Event loops have calls at a later time.
     return [
+        either(scheduler, asyncio.DefaultEventLoopPolicy, "new_event_loop", lambda _: VirtualLoop(scheduler)),
         (clock, "SystemClock", VirtualClock),
         either(scheduler, threading, "_time", monotonic),
         either(scheduler, queue, "time", monotonic),
@@ -208,10 +210,6 @@ def _of_clocks(scheduler: Scheduler) -> list[Replacement]:
         either(scheduler, time, "time_ns", lambda: scheduler.now_ns),
         either(scheduler, time, "sleep", sleep),
     ]
-
-
-def _of_event_loops(scheduler: Scheduler) -> list[Replacement]:
-    return [either(scheduler, asyncio.DefaultEventLoopPolicy, "new_event_loop", lambda _: VirtualLoop(scheduler))]
 
 
 def _of_identities(scheduler: Scheduler) -> list[Replacement]:
@@ -306,13 +304,13 @@ def _of_failures(scheduler: Scheduler) -> list[Replacement]:
     def excepthook(raised: Any) -> None:
         if raised.thread is None or scheduler.task_of(raised.thread) is None:
             real(raised)
-        elif not isinstance(raised.exc_value, Killed):
-            scheduler.failed(raised.thread, raised.exc_value)
+        else:
+            scheduler.failed(raised.thread.name, raised.exc_value)
 
     return [(threading, "excepthook", excepthook), (logger, "critical", tell)]
 
 
-_KINDS = (_of_waits, _of_clocks, _of_event_loops, _of_threads, _of_identities, _of_failures)
+_KINDS = (_of_waits, _of_clocks, _of_threads, _of_identities, _of_failures)
 
 
 @contextmanager

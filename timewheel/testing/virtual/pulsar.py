@@ -162,7 +162,7 @@ class VirtualPulsar:
 
     def _native(self, _: str, settings: Configuration) -> NativeClient:
         client = NativeClient(
-            self.cluster, settings, lambda error: self.scheduler.failed(threading.current_thread(), error)
+            self.cluster, settings, lambda error: self.scheduler.failed(threading.current_thread().name, error)
         )
         self._clients.append(client)
         return client

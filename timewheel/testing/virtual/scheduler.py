@@ -15,6 +15,7 @@ import traceback
 # The real ones: `patches` replaces those of the modules.
 from _thread import allocate_lock, get_ident
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from heapq import heappop, heappush
 from itertools import count
 from threading import Thread
@@ -86,14 +87,14 @@ class Task:
 _OURS, _USERS = ("timewheel-", "pulsar-client"), ("timewheel-worker", "timewheel-handlers")
 
 
+@dataclass(eq=False)
 class Process:
     """Threads that are killed and frozen together, like the threads of an operating system's process."""
 
-    def __init__(self, name: str, pid: int) -> None:
-        self.name = name
-        self.pid = pid
-        self.is_frozen = False
-        self.is_cut_off = False  # from the brokers
+    name: str
+    pid: int
+    is_frozen: bool = False
+    is_cut_off: bool = False  # from the brokers
 
 
 class Timer:
@@ -310,7 +311,7 @@ class Scheduler:
             if action is not None:
                 action()
         except Exception as error:  # noqa: BLE001 - of no thread: raised in the first
-            self.failures.append(("the clock", error))
+            self.failed("the clock", error)
         return action is not None
 
     def _is_due(self, task: Task) -> bool:
@@ -360,10 +361,10 @@ class Scheduler:
                 self.current = self._next()
                 self.current.turn.release()
 
-    def failed(self, thread: Thread | None, error: BaseException | None) -> None:
+    def failed(self, name: str, error: BaseException) -> None:
         """Record what ended a thread; the first thread learns it at its next `raise_failure`."""
-        if error is not None and not isinstance(error, Killed):
-            self.failures.append((thread.name if thread else "a thread", error))
+        if not isinstance(error, Killed):
+            self.failures.append((name, error))
 
     def raise_failure(self) -> None:
         """Raise what has ended a thread since the last call."""

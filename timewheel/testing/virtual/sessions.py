@@ -196,7 +196,7 @@ def _subscription(topic: Topic, name: str, start: EntryPosition | None) -> Subsc
         return topic.subscriptions[name]
     # A broker begins with the very entry of the given position.
     after = topic.log.beginning if start.entry < 0 else EntryPosition(start.ledger, start.entry - 1)
-    return topic.subscription(name, from_earliest=True, after=after, is_durable=False)
+    return topic.subscription(name, after, is_durable=False)
 
 
 def reaching(cluster: Cluster, opened: Callable[[VirtualSession], object]) -> Callable[..., Session]:

@@ -454,10 +454,7 @@ class _Shared(_Dispatcher):
         if self._subscription.kind == Kind.KeyShared:
             return self._send_by_key(entries)
         sent = 0
-        while sent < len(entries):
-            ready = [one for one in self._subscription.consumers if one.permits > 0]
-            if not ready:
-                break
+        while sent < len(entries) and (ready := [one for one in self._subscription.consumers if one.permits > 0]):
             consumer = ready[next(self._turns) % len(ready)]
             most = min(consumer.permits, ROUND_ROBIN_ENTRIES)
             self._subscription.give(consumer, entries[sent : sent + most])
