@@ -27,12 +27,7 @@ _BOUNDLESS = 2**63 - 1
 
 
 class _Failed(Exception):
-    """An answer that refuses."""
-
-    def __init__(self, status: int, reason: str) -> None:
-        super().__init__(reason)
-        self.status = status
-        self.reason = reason
+    """An answer that refuses: its status, and the reason."""
 
 
 _FIXED: dict[str, Any] = {
@@ -74,7 +69,8 @@ class VirtualAdmin(httpx.BaseTransport):
         try:
             answer = _answer(_Request(self.cluster, dict(request.url.params), body), request.method, path)
         except _Failed as failed:
-            return self._response(failed.status, {"reason": failed.reason})
+            status, reason = failed.args
+            return self._response(status, {"reason": reason})
         except Refused as refused:
             return self._response(404 if refused.result == "TopicNotFound" else 503, {"reason": refused.result})
         return answer if isinstance(answer, httpx.Response) else self._response(200, answer)
@@ -485,7 +481,7 @@ def _stats_of(topic: Topic) -> dict[str, Any]:
         "delayedMessageIndexSizeInBytes": 0,
         "deduplicationStatus": "Enabled" if topic.deduplicates else "Disabled",
         "ownerBroker": topic.owner.name,
-        "publishers": [{"producerName": name, "msgRateIn": 0.0} for name in topic.producers],
+        "publishers": [{"producerName": name} for name in topic.producers],
         "subscriptions": {name: _subscription(one) for name, one in topic.subscriptions.items()},
     }
 
@@ -515,7 +511,6 @@ def _subscription(subscription: Subscription) -> dict[str, Any]:
                 "metadata": one.properties,
                 "keyHashRanges": None,
                 "blockedConsumerOnUnackedMsgs": False,
-                "msgRateOut": 0.0,
                 "address": "/127.0.0.1:1",
             }
             for one in subscription.consumers

@@ -105,14 +105,6 @@ class Topic:
         self.is_terminated = True
         self._close_producers(is_killed=False)
 
-    # Life
-
-    def load(self) -> None:
-        """Be served by a broker, which begins a ledger."""
-        if not self.is_loaded and self.log.added:
-            self.log.open_ledger()
-        self.is_loaded = True
-
     def unload(self, *, is_orderly: bool = True) -> None:
         """Be served no more: close all clients, forget what is not written down, and delete what all have done with."""
         self.is_loaded = False
@@ -203,7 +195,9 @@ class Cluster:
             found.owner = up[sum(name.encode()) % len(up)]  # the same in every process
         if not found.owner.is_up or not (found.is_loaded or self.can_write):
             raise Refused("ServiceUnitNotReady")
-        found.load()
+        if not found.is_loaded and found.log.added:
+            found.log.open_ledger()  # as each broker does that loads a topic
+        found.is_loaded = True
         return found
 
     def partitions(self, topic: str) -> list[str]:

@@ -36,6 +36,7 @@ FIRST_PAUSE_MS, LONGEST_PAUSE_MS = 100, 60_000
 KEEP_ALIVE_MS = 60_000
 """Silence after which a connection is given up: a ping after ``keepAliveIntervalSeconds`` (30), and as long again."""
 ACK_GROUP_MS, ACK_GROUP_SIZE = 100, 1_000
+_THREAD = "pulsar-client"
 OK = _pulsar.Result.Ok
 _AGAIN = "ServiceUnitNotReady"
 """Result after which the client asks once more."""
@@ -263,28 +264,21 @@ class Link:
 
 
 class NativeClient:
-    """What `pulsar.Client` wraps.
+    """What `pulsar.Client` wraps."""
 
-    Args:
-        cluster: The brokers.
-        settings: As `_pulsar.ClientConfiguration`.
-        on_failure: Called with an exception that a user's callback has raised.
-    """
-
-    def __init__(self, cluster: Cluster, settings: Configuration, on_failure: Callable[[BaseException], None]) -> None:
+    def __init__(self, cluster: Cluster, settings: Configuration) -> None:
         self.cluster = cluster
         self.scheduler = cluster.scheduler
         self.process = self.scheduler.current.process
         self.link = Link(cluster, self.process)
         self._timeout_ns = (settings.operation_timeout_seconds() or 30) * S
         self._is_closed = self._is_over = False
-        self._on_failure = on_failure
         self._open: list[_Opened] = []
         self._giving_up = Alarm(self.scheduler, self._give_up)
         if self.process is not None and self.process.is_cut_off:
             self.cut_off()
         self._calls: queue.SimpleQueue[Callable[[], Any] | None] = queue.SimpleQueue()
-        threading.Thread(target=self._run, name="pulsar-client", daemon=True).start()
+        threading.Thread(target=self._run, name=_THREAD, daemon=True).start()
 
     def call(self, callback: Callable[..., Any] | None, *arguments: Any) -> None:
         """Have the client's own thread call a callback."""
@@ -296,7 +290,7 @@ class NativeClient:
             try:
                 called()
             except Exception as error:  # noqa: BLE001 - the real client ends the process
-                self._on_failure(error)
+                self.scheduler.failed(_THREAD, error)
 
     def request(self, action: Callable[[], Any], *, changes: bool = True) -> Any:
         """Have the broker do something, as by `Link.to_broker`, and return its answer; the client's errors."""
@@ -338,11 +332,11 @@ class NativeClient:
         self._open_by(producer, [producer.connect])
         return producer
 
-    def create_producer_async(self, topic: str, settings: Any, callback: Callable[[Result, Any], None]) -> None:
-        own = settings if isinstance(settings, Configuration) else Configuration()
-
+    def create_producer_async(
+        self, topic: str, settings: Configuration, callback: Callable[[Result, Any], None]
+    ) -> None:
         def at_broker() -> Producer:
-            producer = Producer(self, full_name(topic), self.cluster.partitions(topic), own)
+            producer = Producer(self, full_name(topic), self.cluster.partitions(topic), settings)
             producer.connect()
             self._open.append(producer)
             return producer
@@ -379,13 +373,11 @@ class NativeClient:
         return [*self.request(lambda: self.cluster.partitions(topic), changes=False)]
 
     def get_schema_info(self, topic: str, version: int) -> Any:
-        def at_broker() -> Any:
-            versions = self.cluster.schemas.get(partition_of(full_name(topic))[0], [])
-            if not 0 <= version < len(versions):
-                raise Refused("TopicNotFound")
-            return versions[version]
-
-        return self.request(at_broker, changes=False)
+        name, _ = partition_of(full_name(topic))
+        versions = self.request(lambda: self.cluster.schemas.get(name, ()), changes=False)
+        if not 0 <= version < len(versions):
+            raise error_of("TopicNotFound")
+        return versions[version]
 
     def end(self) -> None:
         """End with the virtual time; to close it afterwards is no error."""
@@ -474,7 +466,7 @@ class _Reconnecting:
         self._pause_ms = FIRST_PAUSE_MS
 
     def connect(self) -> None:
-        """Open it at the broker, which calls this."""
+        """Open it at the broker, which calls this; anew, if the connection was lost."""
         raise NotImplementedError
 
     def closed_by_broker(self) -> None:
@@ -505,14 +497,11 @@ class _Reconnecting:
         if self.is_closed or self.at_broker is not None:
             return
         try:
-            self._connect_again()
+            self.connect()
         except Refused as refused:
             self.client.link.to_client(partial(self._refused, refused.result))
         else:
             self._pause_ms = FIRST_PAUSE_MS
-
-    def _connect_again(self) -> None:
-        self.connect()
 
     def _refused(self, _: str) -> None:
         self._reconnect_soon()
@@ -553,9 +542,6 @@ class _Lane(_Reconnecting):
             self.name = name
             self.published = highest
             self.number = max(highest, (settings.initial_sequence_id() or 0) - 1)
-
-    def _connect_again(self) -> None:
-        self.connect()
         for handover in [*self.pending]:
             self.client.cluster.write(partial(self._publish, handover))
 
@@ -593,9 +579,9 @@ class _Lane(_Reconnecting):
             self.scheduler.wait(lambda: not self._is_full() or self.is_closed)
         settings = self.settings
         self.messages += 1
-        self.number = max(self.number, sent.sequence_id) if sent.sequence_id >= 0 else self.number + 1
         if sent.sequence_id < 0:
-            sent.sequence_id = self.number
+            sent.sequence_id = self.number + 1
+        self.number = max(self.number, sent.sequence_id)
         if not settings.batching_enabled() or sent.deliver_at_ms:
             self._hand_over(Entry((sent,), self.name, sent.sequence_id, self.scheduler.now_ms), [callback])
             return
@@ -773,25 +759,18 @@ class _Part(_Reconnecting):
     # At the broker
 
     def connect(self) -> None:
-        consumer, cluster = self.consumer, self.client.cluster
-        subscription = consumer.open_subscription(cluster.topic(self.topic))
-        at_broker = BrokerConsumer(
-            self, subscription, consumer.consumer_name(), consumer.kind, consumer.properties,
-            cluster.new_ledger_id(),
-        )  # fmt: skip
-        subscription.add(at_broker)
-        self.at_broker, self._to_renew = at_broker, 0
+        consumer = self.consumer
+        consumer.drop(self)
+        self._unacked.clear()
+        self._acks.clear()
+        subscription = consumer.open_subscription(self.client.cluster.topic(self.topic))
+        self.at_broker = subscription.add(self, consumer.name, consumer.kind, consumer.properties)
+        self._to_renew = 0
         if self.queue_size:
-            at_broker.flow(self.queue_size)
+            self.at_broker.flow(self.queue_size)
 
     def deliver(self, entries: list[tuple[Entry, int]]) -> None:
         self.client.link.to_client(partial(self._arrived, self.at_broker, entries))
-
-    def _connect_again(self) -> None:
-        self.consumer.drop(self)
-        self._unacked.clear()
-        self._acks.clear()
-        self.connect()
 
     def _flow(self, at_broker: BrokerConsumer | None, permits: int) -> None:
         if at_broker is not None and at_broker is self.at_broker:
@@ -903,24 +882,17 @@ class _Receiver(_Opened):
 
     kind: Any = Kind.Exclusive
 
-    def __init__(
-        self,
-        client: NativeClient,
-        topic: str,
-        names: Iterable[str],
-        settings: Configuration,
-        name: str,
-        queue_size: int,
-    ) -> None:
+    def __init__(self, client: NativeClient, topic: str, names: list[str], settings: Configuration, own: str) -> None:
         super().__init__(client, topic)
-        self._consumer_name = name
+        self.name = own
+        self._settings = settings
         self.properties = settings.properties
         self._messages: deque[Received] = deque()
         self._callbacks: deque[Callable[[Result, Any], None]] = deque()
         self._is_closed = False
-        self.parts: list[_Part] = [_Part(client, one, self, queue_size) for one in names]
+        self.parts: list[_Part] = [_Part(client, one, self, settings.receiver_queue_size()) for one in names]
 
-    consumer_name = _told("_consumer_name")
+    consumer_name = _told("name")
 
     def open_subscription(self, topic: Topic) -> Subscription:
         """Return what it subscribes to."""
@@ -993,9 +965,8 @@ class Consumer(_Receiver):
         self, client: NativeClient, topic: str, names: list[str], subscription: str, settings: Configuration
     ) -> None:
         name = settings.consumer_name() or f"c{client.cluster.new_ledger_id()}"
-        super().__init__(client, topic, names, settings, name, settings.receiver_queue_size())
+        super().__init__(client, topic, names, settings, name)
         self._subscription_name = subscription
-        self._settings = settings
         self.kind = settings.consumer_type()
         if settings.message_listener() is not None:
             self.receive_async(self._heard)
@@ -1071,9 +1042,8 @@ class Reader(_Receiver):
 
     def __init__(self, client: NativeClient, topic: str, start: Any, settings: Configuration) -> None:
         name = (settings.subscription_role_prefix() or "reader") + f"-{client.cluster.new_ledger_id()}"
-        super().__init__(client, topic, [topic], settings, name, settings.receiver_queue_size() or 1_000)
+        super().__init__(client, topic, [topic], settings, name)
         self._start = start
-        self._is_inclusive = bool(settings.start_message_id_inclusive())
         self._read: tuple[EntryPosition, int] | None = None  # the last message: its position, and place in a batch
 
     def open_subscription(self, topic: Topic) -> Subscription:
@@ -1082,9 +1052,9 @@ class Reader(_Receiver):
             after = self._read[0]
         else:
             after = _before(log, self._start)
-            if not self._is_inclusive and log.beginning != after != log.last_confirmed:
+            if not self._settings.start_message_id_inclusive() and log.beginning != after != log.last_confirmed:
                 after = EntryPosition(after.ledger, after.entry + 1)
-        return topic.subscription(self._consumer_name, after, is_durable=False)
+        return topic.subscription(self.name, after, is_durable=False)
 
     def read_next(self, timeout_ms: int | None = None) -> Received:
         message = self.receive(timeout_ms)

@@ -97,7 +97,7 @@ class ManagedLedger:
         self.open_ledger()
 
     def open_ledger(self) -> None:
-        """Begin another ledger, as a broker does that loads a topic; an empty one is left behind."""
+        """Begin another ledger, and leave no empty one behind."""
         if self._ledgers and not self._ledgers[self._open_id].entries:
             del self._ledgers[self._open_id]
         self._open_id = self._new_ledger_id()

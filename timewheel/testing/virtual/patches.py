@@ -53,8 +53,7 @@ class Lock:
         is_free = self._scheduler.wait(lambda: not real.locked(), *waits_of(timeout, S))
         return is_free and real.acquire(True, 0 if timeout >= 0 else -1)
 
-    def __enter__(self) -> bool:
-        return self._real.acquire(False) or self.acquire()
+    __enter__ = acquire
 
     def __exit__(self, *_: object) -> None:
         self.release()
@@ -63,11 +62,16 @@ class Lock:
         Lock.__init__(self, self._scheduler)
 
 
-class VirtualQueue:
-    """A `queue.SimpleQueue` whose wait is the scheduler's."""
+class SimpleQueue:
+    """A queue whose wait is the scheduler's; made on another thread, it is the `queue.SimpleQueue` in C."""
 
-    def __init__(self, scheduler: Scheduler) -> None:
-        self._scheduler = scheduler
+    __class_getitem__ = classmethod(GenericAlias)  # type: ignore[var-annotated]
+
+    def __new__(cls) -> Any:
+        return super().__new__(cls) if _active and _active[0].is_mine else RealSimpleQueue()
+
+    def __init__(self) -> None:
+        self._scheduler = _active[0]
         self._items: deque[Any] = deque()
 
     def put(self, item: Any, block: bool = True, timeout: float | None = None) -> None:  # noqa: ARG002 - as queue's
@@ -90,16 +94,6 @@ class VirtualQueue:
 
     def qsize(self) -> int:
         return len(self._items)
-
-
-class SimpleQueue:
-    """Makes a `VirtualQueue` on a scheduler's threads, else a `queue.SimpleQueue`."""
-
-    def __new__(cls) -> Any:
-        return VirtualQueue(_active[0]) if _active and _active[0].is_mine else RealSimpleQueue()
-
-    def __class_getitem__(cls, item: Any) -> Any:
-        return GenericAlias(cls, item)
 
 
 _active: list[Scheduler] = []

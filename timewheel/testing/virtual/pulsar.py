@@ -106,6 +106,9 @@ class VirtualPulsar:
             makes the same history, in processes with the same ``PYTHONHASHSEED``. None: the thread that has waited
             longest, and true randomness.
 
+    Attributes:
+        version: What the brokers report.
+
     Raises:
         RuntimeError: Another virtual Pulsar is active in this process.
     """
@@ -127,6 +130,7 @@ class VirtualPulsar:
         self.scheduler = Scheduler(begins_ns, longest_waiting if drawn is None else drawn.choice)
         profile = BrokerProfile.named(version) if isinstance(version, str) else version
         self.cluster = Cluster(self.scheduler, profile, brokers=brokers)
+        self.version = self.cluster.version
         self.admin_transport = VirtualAdmin(self.cluster)
         self._clients: list[NativeClient | VirtualSession] = []
         self._stack = ExitStack()
@@ -161,9 +165,7 @@ class VirtualPulsar:
             self.scheduler.raise_failure()
 
     def _native(self, _: str, settings: Configuration) -> NativeClient:
-        client = NativeClient(
-            self.cluster, settings, lambda error: self.scheduler.failed(threading.current_thread().name, error)
-        )
+        client = NativeClient(self.cluster, settings)
         self._clients.append(client)
         return client
 
@@ -180,11 +182,6 @@ class VirtualPulsar:
         return [client for client in self._clients if client.process is process]
 
     # Clients
-
-    @property
-    def version(self) -> str:
-        """The version that the brokers report."""
-        return self.cluster.version
 
     def client(self, **options: Any) -> pulsar.Client:
         """Return a new client; ``options`` as for `pulsar.Client`."""

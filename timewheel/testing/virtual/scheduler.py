@@ -62,7 +62,7 @@ class Task:
         self.ident = 0
         self.turn = allocate_lock()  # released when it gets the turn
         self.turn.acquire()
-        self.is_ready: Callable[[], bool] | None = None
+        self.is_ready: Condition = None
         self.deadline_ns: int | None = None
         self.interval_ns: int | None = None  # in which it looks around, if anything has happened
         self.look_ns: int | None = None  # when it does; None: nothing has happened since its wait began
@@ -129,6 +129,7 @@ class Alarm:
             self._timer.cancel()
 
 
+Condition = Callable[[], bool] | None
 Choose = Callable[[Sequence[Task]], Task]
 """Returns which of several threads, the one that has waited longest first, runs next."""
 
@@ -210,12 +211,7 @@ class Scheduler:
         return get_ident() in self._tasks
 
     def wait(
-        self,
-        is_ready: Callable[[], bool] | None,
-        timeout_ns: int | None = None,
-        look_ns: int | None = None,
-        *,
-        is_last: bool = False,
+        self, is_ready: Condition, timeout_ns: int | None = None, look_ns: int | None = None, *, is_last: bool = False
     ) -> bool:
         """Pass the turn on until ``is_ready()``, or for a time; return False if the time passed before.
 

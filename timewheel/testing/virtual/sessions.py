@@ -96,8 +96,7 @@ class VirtualSession(Session):
 
         def at_broker() -> None:
             found = _subscription(self.cluster.topic(topic, make=False), subscription, start)
-            reading.at_broker = BrokerConsumer(reading, found, name, _KINDS[kind], {}, self.cluster.new_ledger_id())
-            found.add(reading.at_broker)
+            reading.at_broker = found.add(reading, name, _KINDS[kind], {})
 
         return self._ask(f"subscribe to {topic}", at_broker, Done), reading.number
 

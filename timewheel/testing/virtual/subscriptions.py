@@ -72,7 +72,6 @@ class BrokerConsumer:
     end: Receiving
     subscription: Subscription
     name: str
-    kind: Any
     properties: dict[str, str]
     number: int  # in the order of connecting
     permits: int = 0
@@ -135,20 +134,21 @@ class Subscription:
         self.asked_ms = 0
         self._flush = Alarm(self.scheduler, partial(self.moved, at_once=True))
 
-    def add(self, consumer: BrokerConsumer) -> None:
+    def add(self, end: Receiving, name: str, kind: Any, properties: dict[str, str]) -> BrokerConsumer:
         """Add a consumer.
 
         Raises:
             Refused: There is an exclusive consumer, or there are consumers of another type.
         """
-        if self.consumers and (consumer.kind != self.kind or self.kind == Kind.Exclusive):
+        consumer = BrokerConsumer(end, self, name, properties, self.topic.cluster.new_ledger_id())
+        if self.consumers and (kind != self.kind or kind == Kind.Exclusive):
             raise Refused("ConsumerBusy")
         if not self.consumers:
-            self.kind = consumer.kind
-            is_shared = self.kind in (Kind.Shared, Kind.KeyShared)
-            self.dispatcher = (_Shared if is_shared else _Ordered)(self)
+            self.kind = kind
+            self.dispatcher = (_Shared if kind in (Kind.Shared, Kind.KeyShared) else _Ordered)(self)
         self.consumers.append(consumer)
         self.dispatcher.added()
+        return consumer
 
     def remove(self, consumer: BrokerConsumer) -> None:
         """Remove a consumer that has closed, or was lost: what it has not acknowledged goes to the others."""
@@ -289,7 +289,7 @@ class Tracker:
     """Entries that wait for their delivery time (``InMemoryDelayedDeliveryTracker``).
 
     Args:
-        scheduler: Source of time.
+        scheduler: The time.
         tick_ms: ``delayedDeliveryTickTimeMillis``.
         on_due: Called when an entry is due.
     """
@@ -421,25 +421,21 @@ class _Shared(_Dispatcher):
         if not ready or sum(one.unacked for one in consumers) >= MAX_UNACKED_PER_SUBSCRIPTION:
             return False
         most = min(sum(one.permits for one in ready), READ_ENTRIES)
-        entries, is_moved = self._next_entries(most)
-        sent = self._send(entries) if entries else 0
-        return bool(sent) or (is_moved and not entries)
+        entries = self._next_entries(most)
+        return self._send(entries) > 0 if entries else entries is not None
 
-    def _next_entries(self, most: int) -> tuple[list[Entry], bool]:
-        """Return the entries of the next read, and whether anything was read at all."""
+    def _next_entries(self, most: int) -> list[Entry] | None:
+        """Return the entries of the next read that can be delivered; None: there is nothing to read."""
         positions = sorted(self._replay)[:most]
         self._replay.difference_update(positions)
         if not positions and self.tracker.has_due:
             positions = self.tracker.take(most)
         if positions:
-            return self._deliverable(self._entries_at(positions)), True
-        if self.tracker.pauses:
-            return [], False
-        read = [*islice(self._log.all_after(self._cursor.read), most)]
-        if not read:
-            return [], False
+            return self._deliverable(self._entries_at(positions))
+        if self.tracker.pauses or not (read := [*islice(self._log.all_after(self._cursor.read), most)]):
+            return None
         self._cursor.read = read[-1].position
-        return self._deliverable(read), True
+        return self._deliverable(read)
 
     def _deliverable(self, entries: Iterable[Entry]) -> list[Entry]:
         is_delaying = self._subscription.topic.delays
