@@ -171,10 +171,7 @@ class Cluster:
         self.topic_properties: dict[str, dict[str, str]] = {}
         self.schemas: dict[str, list[Any]] = {}  # `_pulsar.SchemaInfo` of each version, by topic
         self.new_ledger_id: Callable[[], int] = partial(next, count(1))
-        self._names = count()
-
-    def new_producer_name(self) -> str:
-        return f"virtual-{next(self._names)}"
+        self.new_number: Callable[[], int] = partial(next, count())  # of a producer without a name
 
     # Topics
 

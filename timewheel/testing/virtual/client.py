@@ -70,11 +70,11 @@ class Configuration:
     """Settings as they are given: `settings.name(value)` sets, `settings.name()` returns."""
 
     def __init__(self) -> None:
-        self._values: dict[str, Any] = {}
-        self.properties: dict[str, str] = {}
+        self.given: dict[str, Any] = {}
+        self.own_properties: dict[str, str] = {}
 
     def property(self, key: str, value: str) -> None:
-        self.properties[key] = value
+        self.own_properties[key] = value
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
         if name.startswith("__"):
@@ -82,56 +82,36 @@ class Configuration:
 
         def access(*given: Any) -> Any:
             if given:
-                self._values[name] = given[0] if len(given) == 1 else given
-            return self._values.get(name)
+                self.given[name] = given[0] if len(given) == 1 else given
+            return self.given.get(name)
 
         return access
 
 
-def _setter(field: str) -> Callable[[MessageBuilder, Any], None]:
-    """Return a method that sets a field of the message."""
-
-    def set_field(builder: MessageBuilder, value: Any) -> None:
-        setattr(builder.sent, field, value)
-
-    return set_field
-
-
-class MessageBuilder:
-    """Builds a `Sent`."""
-
-    def __init__(self) -> None:
-        self.sent = Sent(b"", {})
-
-    partition_key, ordering_key = _setter("key"), _setter("ordering_key")
-    sequence_id, event_timestamp = _setter("sequence_id"), _setter("event_ms")
-    deliver_at = _setter("deliver_at_ms")
-
-    def content(self, data: bytes | str) -> None:
-        self.sent.payload = data if isinstance(data, bytes) else data.encode()
-
-    def set_null_value(self) -> None:
-        self.sent.payload = None
-
-    def property(self, key: str, value: str) -> None:
-        self.sent.properties[key] = value
+class MessageBuilder(Configuration):
+    """Builds a `Sent`, whose parts are given like settings."""
 
     def properties(self, properties: dict[str, str]) -> None:
-        self.sent.properties.update(properties)
+        self.own_properties.update(properties)
+
+    def set_null_value(self) -> None:
+        self.given["content"] = None
 
     def deliver_after(self, delay: dt.timedelta) -> None:
-        self.sent.deliver_at_ms = time.time_ns() // MS + round(delay.total_seconds() * 1000)
-
-    def replication_clusters(self, _: list[str]) -> None:
-        """There is one cluster."""
-
-    disable_replication = replication_clusters
+        self.given["deliver_at"] = time.time_ns() // MS + round(delay.total_seconds() * 1000)
 
     def build(self) -> Sent:
-        sent = self.sent
-        texts = [*sent.properties, *sent.properties.values()]
-        sent.size = len(sent.payload or b"") + sum(map(len, texts)) + 64
-        return sent
+        given = self.given
+        content = given.get("content", b"")
+        return Sent(
+            content.encode() if isinstance(content, str) else content,
+            self.own_properties,
+            key=given.get("partition_key", ""),
+            ordering_key=given.get("ordering_key", ""),
+            event_ms=given.get("event_timestamp", 0),
+            deliver_at_ms=given.get("deliver_at", 0),
+            sequence_id=given.get("sequence_id", -1),
+        )
 
 
 def _told(path: str) -> Callable[[Any], Any]:
@@ -512,7 +492,7 @@ class _Handover(NamedTuple):
 
     entry: Entry
     callbacks: list[SendCallback]
-    deadline_ns: int | None
+    deadline_ns: int
 
 
 class _Lane(_Reconnecting):
@@ -536,7 +516,7 @@ class _Lane(_Reconnecting):
     def connect(self) -> None:
         settings = self.settings
         topic = self.client.cluster.topic(self.topic)
-        name = self.name or settings.producer_name() or self.client.cluster.new_producer_name()
+        name = self.name or settings.producer_name() or f"virtual-{self.client.cluster.new_number()}"
         self.at_broker, highest = topic.open_producer(self, name, settings.schema())
         if not self.name:
             self.name = name
@@ -617,10 +597,9 @@ class _Lane(_Reconnecting):
 
     def _hand_over(self, entry: Entry, callbacks: list[SendCallback]) -> None:
         timeout_ms = self.settings.send_timeout_millis() or 0
-        deadline_ns = self.scheduler.monotonic_ns + timeout_ms * MS if timeout_ms > 0 else None
-        handover = _Handover(entry, callbacks, deadline_ns)
+        handover = _Handover(entry, callbacks, self.scheduler.monotonic_ns + timeout_ms * MS)
         self.pending.append(handover)
-        if deadline_ns is not None:
+        if timeout_ms > 0:
             self._timeout.set(timeout_ms * MS)
         if self.at_broker is not None:
             write = partial(self.client.cluster.write, partial(self._publish, handover))
@@ -642,13 +621,11 @@ class _Lane(_Reconnecting):
                 self.client.call(callback, OK, place)
 
     def _time_out(self) -> None:
-        now_ns = self.scheduler.monotonic_ns
-        if self.pending and (first_ns := self.pending[0].deadline_ns) is not None:
-            if first_ns <= now_ns:
-                # As the C++ client: all that waits fails with the first.
-                self.fail_all("Timeout")
-            else:
-                self._timeout.set(first_ns - now_ns)
+        left_ns = self.pending[0].deadline_ns - self.scheduler.monotonic_ns if self.pending else 0
+        if left_ns > 0:
+            self._timeout.set(left_ns)
+        elif self.pending:
+            self.fail_all("Timeout")  # as the C++ client: all that waits fails with the first
 
     def fail_all(self, result: str) -> None:
         """Let all fail that is sent and not confirmed."""
@@ -886,7 +863,7 @@ class _Receiver(_Opened):
         super().__init__(client, topic)
         self.name = own
         self._settings = settings
-        self.properties = settings.properties
+        self.properties = settings.own_properties
         self._messages: deque[Received] = deque()
         self._callbacks: deque[Callable[[Result, Any], None]] = deque()
         self._is_closed = False

@@ -28,7 +28,11 @@ class Sent:
     event_ms: int = 0
     deliver_at_ms: int = 0
     sequence_id: int = -1
-    size: int = 0
+
+    @property
+    def size(self) -> int:
+        texts = [*self.properties, *self.properties.values()]
+        return len(self.payload or b"") + sum(map(len, texts)) + 64
 
 
 @dataclass(slots=True)
@@ -72,6 +76,7 @@ class Entry:
 
 @dataclass(slots=True)
 class _Ledger:
+    number: int
     opened_ms: int
     entries: list[Entry] = field(default_factory=list)
     size_bytes: int = 0
@@ -91,27 +96,24 @@ class ManagedLedger:
         self._scheduler = scheduler
         self._new_ledger_id = new_ledger_id
         self._ledgers: dict[int, _Ledger] = {}  # in order
-        self._open_id = -1
         self.added = 0
         self.last_confirmed = NOWHERE
-        self.open_ledger()
+        self._open = self.open_ledger()
 
-    def open_ledger(self) -> None:
+    def open_ledger(self) -> _Ledger:
         """Begin another ledger, and leave no empty one behind."""
-        if self._ledgers and not self._ledgers[self._open_id].entries:
-            del self._ledgers[self._open_id]
-        self._open_id = self._new_ledger_id()
-        self._ledgers[self._open_id] = _Ledger(self._scheduler.now_ms)
+        if self._ledgers and not self._open.entries:
+            del self._ledgers[self._open.number]
+        number = self._new_ledger_id()
+        self._open = self._ledgers[number] = _Ledger(number, self._scheduler.now_ms)
         if self.last_confirmed.ledger < 0:
-            self.last_confirmed = EntryPosition(self._open_id, -1)
+            self.last_confirmed = EntryPosition(number, -1)
+        return self._open
 
     def append(self, entry: Entry) -> EntryPosition:
         """Store an entry behind all others; return its position."""
-        ledger = self._ledgers[self._open_id]
-        if ledger.entries and self._is_full(ledger):
-            self.open_ledger()
-            ledger = self._ledgers[self._open_id]
-        entry.position = self.last_confirmed = EntryPosition(self._open_id, len(ledger.entries))
+        ledger = self.open_ledger() if self._open.entries and self._is_full(self._open) else self._open
+        entry.position = self.last_confirmed = EntryPosition(ledger.number, len(ledger.entries))
         ledger.entries.append(entry)
         ledger.size_bytes += entry.size
         self.added += 1
@@ -164,7 +166,7 @@ class ManagedLedger:
         """Delete the ledgers that end at or before a position, but for the open one."""
         for number in [number for number in self._ledgers if number <= position.ledger]:
             ledger = self._ledgers[number]
-            if number != self._open_id and (number < position.ledger or position.entry + 1 >= len(ledger.entries)):
+            if ledger is not self._open and (number < position.ledger or position.entry + 1 >= len(ledger.entries)):
                 del self._ledgers[number]
 
     @property

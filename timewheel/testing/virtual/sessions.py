@@ -6,8 +6,6 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-import pulsar
-
 from timewheel.broker.protocol.commands import Acknowledged, ConsumerClosed, Done, Event, LastPosition, Refused
 from timewheel.broker.protocol.commands import SubscriptionType as Type
 from timewheel.broker.protocol.dialing import Dialer
@@ -20,14 +18,7 @@ from timewheel.testing.virtual import ledgers, subscriptions
 from timewheel.testing.virtual.brokers import Cluster, Topic
 from timewheel.testing.virtual.client import Link
 from timewheel.testing.virtual.scheduler import MS
-from timewheel.testing.virtual.subscriptions import BrokerConsumer, Subscription
-
-ADDRESS = Address("virtual", 6650)
-_KINDS: dict[Type, Any] = {
-    Type.EXCLUSIVE: pulsar.ConsumerType.Exclusive,
-    Type.SHARED: pulsar.ConsumerType.Shared,
-    Type.KEY_SHARED: pulsar.ConsumerType.KeyShared,
-}
+from timewheel.testing.virtual.subscriptions import BrokerConsumer, Kind, Subscription
 
 
 class _Reading:
@@ -56,7 +47,7 @@ class VirtualSession(Session):
         self.cluster = cluster
         self.process = cluster.scheduler.current.process
         self.link = Link(cluster, self.process)
-        self.address, self.server = ADDRESS, f"Pulsar Server {cluster.version}"
+        self.address, self.server = Address("virtual", 6650), f"Pulsar Server {cluster.version}"
         self.connection: Any = self
         self._topic = topic
         self._keep_payload = keep_payload
@@ -96,7 +87,7 @@ class VirtualSession(Session):
 
         def at_broker() -> None:
             found = _subscription(self.cluster.topic(topic, make=False), subscription, start)
-            reading.at_broker = found.add(reading, name, _KINDS[kind], {})
+            reading.at_broker = found.add(reading, name, Kind(kind.value), {})
 
         return self._ask(f"subscribe to {topic}", at_broker, Done), reading.number
 

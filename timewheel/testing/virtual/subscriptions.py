@@ -152,13 +152,12 @@ class Subscription:
 
     def remove(self, consumer: BrokerConsumer) -> None:
         """Remove a consumer that has closed, or was lost: what it has not acknowledged goes to the others."""
-        if consumer not in self.consumers:
-            return
-        self.consumers.remove(consumer)
-        self.dispatcher.removed(consumer)
-        consumer.forget()
-        if not self.consumers and not self.is_durable:
-            self.topic.subscriptions.pop(self.name, None)
+        if consumer in self.consumers:
+            self.consumers.remove(consumer)
+            self.dispatcher.removed(consumer)
+            consumer.forget()
+            if not self.consumers and not self.is_durable:
+                self.topic.subscriptions.pop(self.name, None)
 
     def close(self) -> None:
         """Let go of all consumers: the broker serves the topic no more."""
