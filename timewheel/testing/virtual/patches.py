@@ -118,7 +118,8 @@ def patched(scheduler: Scheduler, random_bytes: Callable[[int], bytes] | None = 
         # First: it writes into the functions of `time` themselves, which must be the real ones then.
         stack.enter_context(_dates_of(scheduler))
         by_identity: dict[int, Any] = {}
-        replacements = [made for of in _KINDS for made in of(scheduler)]
+        kinds = (_of_waits, _of_clocks, _of_threads, _of_identities, _of_failures)
+        replacements = [made for of in kinds for made in of(scheduler)]
         if random_bytes is not None:
             replacements.append(either(scheduler, os, "urandom", random_bytes))
         for owner, name, made in replacements:
@@ -302,9 +303,6 @@ def _of_failures(scheduler: Scheduler) -> list[Replacement]:
             scheduler.failed(raised.thread.name, raised.exc_value)
 
     return [(threading, "excepthook", excepthook), (logger, "critical", tell)]
-
-
-_KINDS = (_of_waits, _of_clocks, _of_threads, _of_identities, _of_failures)
 
 
 @contextmanager

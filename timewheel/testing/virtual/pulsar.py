@@ -38,7 +38,7 @@ from timewheel.testing.virtual.client import Configuration, MessageBuilder, Nati
 from timewheel.testing.virtual.ledgers import Sent
 from timewheel.testing.virtual.patches import either, patched
 from timewheel.testing.virtual.scheduler import MS, Process, Scheduler, longest_waiting
-from timewheel.testing.virtual.sessions import VirtualSession, reaching
+from timewheel.testing.virtual.sessions import VirtualSession
 
 
 class Waiting(NamedTuple):
@@ -147,7 +147,7 @@ class VirtualPulsar:
                 (_pulsar, "ClientConfiguration", Configuration),
                 (_pulsar, "MessageBuilder", MessageBuilder),
                 (_pulsar, "Client", self._native),
-                (Dialer, "reach", reaching(self.cluster, self._clients.append)),
+                (Dialer, "reach", self._reach),
                 (Dialer, "responds", lambda _: True),
                 (httpx.HTTPTransport, "handle_request", self._handling(httpx.HTTPTransport.handle_request)),
             ):
@@ -168,6 +168,12 @@ class VirtualPulsar:
         client = NativeClient(self.cluster, settings)
         self._clients.append(client)
         return client
+
+    def _reach(self, dialer: Dialer, topic: str, *, keep_payload: bool = False) -> VirtualSession:
+        request_ms = dialer._request_ms  # noqa: SLF001 - it is asked in place of the dialer
+        session = VirtualSession(self.cluster, topic, keep_payload=keep_payload, request_ms=request_ms)
+        self._clients.append(session)
+        return session
 
     def _handling(self, real: Callable[..., httpx.Response]) -> Callable[..., httpx.Response]:
         def handle_request(transport: httpx.HTTPTransport, request: httpx.Request) -> httpx.Response:

@@ -8,7 +8,6 @@ from typing import Any
 
 from timewheel.broker.protocol.commands import Acknowledged, ConsumerClosed, Done, Event, LastPosition, Refused
 from timewheel.broker.protocol.commands import SubscriptionType as Type
-from timewheel.broker.protocol.dialing import Dialer
 from timewheel.broker.protocol.entries import Entry
 from timewheel.broker.protocol.errors import BrokerLost, BrokerRefused
 from timewheel.broker.protocol.session import Address, Session
@@ -187,14 +186,3 @@ def _subscription(topic: Topic, name: str, start: EntryPosition | None) -> Subsc
     # A broker begins with the very entry of the given position.
     after = topic.log.beginning if start.entry < 0 else EntryPosition(start.ledger, start.entry - 1)
     return topic.subscription(name, after, is_durable=False)
-
-
-def reaching(cluster: Cluster, opened: Callable[[VirtualSession], object]) -> Callable[..., Session]:
-    """Return what stands in for `Dialer.reach` on virtual threads; ``opened`` is called with each session."""
-
-    def reach(dialer: Dialer, topic: str, *, keep_payload: bool = False) -> Session:
-        session = VirtualSession(cluster, topic, keep_payload=keep_payload, request_ms=dialer._request_ms)  # noqa: SLF001
-        opened(session)
-        return session
-
-    return reach

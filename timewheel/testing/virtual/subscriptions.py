@@ -287,10 +287,7 @@ class _Ordered(_Dispatcher):
 class Tracker:
     """Entries that wait for their delivery time (``InMemoryDelayedDeliveryTracker``).
 
-    Args:
-        scheduler: The time.
-        tick_ms: ``delayedDeliveryTickTimeMillis``.
-        on_due: Called when an entry is due.
+    Calls ``on_due`` when an entry is due; ``tick_ms`` is ``delayedDeliveryTickTimeMillis``.
     """
 
     def __init__(self, scheduler: Scheduler, tick_ms: int, on_due: Callable[[], None]) -> None:
