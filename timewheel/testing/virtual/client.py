@@ -12,11 +12,11 @@ import queue
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from functools import partial
 from itertools import count, takewhile
 from operator import attrgetter
-from typing import Any, NamedTuple
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import _pulsar
 import pulsar
@@ -41,6 +41,7 @@ OK = _pulsar.Result.Ok
 _AGAIN = "ServiceUnitNotReady"
 """Result after which the client asks once more."""
 
+P = TypeVar("P", bound="_Reconnecting")
 Result = Any
 SendCallback = Callable[[Any, Any], None] | None
 
@@ -253,7 +254,7 @@ class NativeClient:
         self.link = Link(cluster, self.process)
         self._timeout_ns = (settings.operation_timeout_seconds() or 30) * S
         self._is_closed = self._is_over = False
-        self._open: list[_Opened] = []
+        self._open: list[_Opened[Any]] = []
         self._giving_up = Alarm(self.scheduler, self._give_up)
         if self.process is not None and self.process.is_cut_off:
             self.cut_off()
@@ -339,7 +340,7 @@ class NativeClient:
         self._open_by(reader, [part.connect for part in reader.parts])
         return reader
 
-    def _open_by(self, one: _Opened, steps: Iterable[Callable[[], None]]) -> None:
+    def _open_by(self, one: _Opened[Any], steps: Iterable[Callable[[], None]]) -> None:
         """Open something by steps at the broker, which lets go of it with the connection, whenever that is lost."""
         self._open.append(one)
         try:
@@ -401,26 +402,25 @@ class NativeClient:
         for part in [part for one in self._open for part in one.parts]:
             part.disconnected()
 
-    def ending(self, one: _Opened) -> Callable[[], None]:
+    def ending(self, one: _Opened[Any]) -> Callable[[], None]:
         """Have something connect no more; return what closes it at the broker, where it is until then."""
         for part in one.parts:
             part.is_closed = True
         return partial(self.let_go, one)
 
-    def let_go(self, one: _Opened) -> None:
+    def let_go(self, one: _Opened[Any]) -> None:
         one.lost()
         if one in self._open:
             self._open.remove(one)
 
 
-class _Opened:
+class _Opened(Generic[P]):
     """A producer, consumer or reader of a client, with a part for each partition."""
 
-    parts: Sequence[_Reconnecting]
-
-    def __init__(self, client: NativeClient, topic: str) -> None:
+    def __init__(self, client: NativeClient, topic: str, parts: list[P]) -> None:
         self._client = client
         self._topic = topic
+        self.parts = parts
 
     topic = _told("_topic")
 
@@ -483,7 +483,7 @@ class _Reconnecting:
         else:
             self._pause_ms = FIRST_PAUSE_MS
 
-    def _refused(self, _: str) -> None:
+    def _refused(self, result: str) -> None:  # noqa: ARG002 - some end a producer
         self._reconnect_soon()
 
 
@@ -637,12 +637,11 @@ class _Lane(_Reconnecting):
             self.client.call(callback, result_of(result), NO_MESSAGE_ID)
 
 
-class Producer(_Opened):
+class Producer(_Opened[_Lane]):
     """What `pulsar.Producer` wraps: a lane for each partition."""
 
     def __init__(self, client: NativeClient, topic: str, names: Iterable[str], settings: Configuration) -> None:
-        super().__init__(client, topic)
-        self.parts: list[_Lane] = [_Lane(client, name, settings) for name in names]
+        super().__init__(client, topic, [_Lane(client, name, settings) for name in names])
         self._turns = count()
         self._settings = settings
 
@@ -854,20 +853,19 @@ def _before(log: ManagedLedger, place: Any) -> EntryPosition:
     return EntryPosition(position.ledger, position.entry - 1)
 
 
-class _Receiver(_Opened):
+class _Receiver(_Opened[_Part]):
     """A consumer or reader: the queue of received messages, which threads and callbacks take from."""
 
     kind: Any = Kind.Exclusive
 
     def __init__(self, client: NativeClient, topic: str, names: list[str], settings: Configuration, own: str) -> None:
-        super().__init__(client, topic)
+        super().__init__(client, topic, [_Part(client, one, self, settings.receiver_queue_size()) for one in names])
         self.name = own
         self._settings = settings
         self.properties = settings.own_properties
         self._messages: deque[Received] = deque()
         self._callbacks: deque[Callable[[Result, Any], None]] = deque()
         self._is_closed = False
-        self.parts: list[_Part] = [_Part(client, one, self, settings.receiver_queue_size()) for one in names]
 
     consumer_name = _told("name")
 
