@@ -5,9 +5,10 @@ from __future__ import annotations
 import datetime as dt
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from email.utils import formatdate
-from typing import Any
+from itertools import chain, islice
+from typing import Any, TypeVar
 from urllib.parse import quote_plus, unquote
 
 import httpx
@@ -16,9 +17,9 @@ from timewheel.broker.admin import policies as policy_table
 from timewheel.broker.admin.policies import Policy
 from timewheel.client.positions import EntryPosition
 from timewheel.core.names import namespace_of, partition_of
-from timewheel.testing.virtual.brokers import Cluster, Namespace, Refused, Topic
-from timewheel.testing.virtual.ledgers import Cursor
-from timewheel.testing.virtual.subscriptions import Subscription
+from timewheel.testing.virtual.brokers import Cluster, Topic
+from timewheel.testing.virtual.ledgers import Cursor, Entry
+from timewheel.testing.virtual.subscriptions import Refused, Subscription
 
 CLUSTER = "virtual"
 _POLICIES: tuple[Policy[Any], ...] = tuple(found for found in vars(policy_table).values() if isinstance(found, Policy))
@@ -26,12 +27,7 @@ _BOUNDLESS = 2**63 - 1
 
 
 class _Failed(Exception):
-    """An answer that refuses."""
-
-    def __init__(self, status: int, reason: str) -> None:
-        super().__init__(reason)
-        self.status = status
-        self.reason = reason
+    """An answer that refuses: its status, and the reason."""
 
 
 _FIXED: dict[str, Any] = {
@@ -42,14 +38,18 @@ _FIXED: dict[str, Any] = {
 }
 """Answers that are always the same."""
 
-Handler = Callable[..., Any]
-_ROUTES: list[tuple[str, re.Pattern[str], Handler]] = []
-_TOPIC = r"/persistent/(?P<topic>[^/]+/[^/]+/[^/]+)"
+Handler = TypeVar("Handler", bound=Callable[..., Any])
+_ROUTES: list[tuple[str, re.Pattern[str], Callable[..., Any]]] = []
+_PLACES = {"topic": "[^/]+/[^/]+/[^/]+", "namespace": "[^/]+/[^/]+"}
+"""What stands for a name in the path of a route; for any other name a word."""
 
 
-def _route(method: str, pattern: str) -> Callable[[Handler], Handler]:
+def _route(method: str, path: str) -> Callable[[Handler], Handler]:
+    """Have a method of `_Request` answer requests; it is given the names in the path."""
+    pattern = re.sub(r"{(\w+)}", lambda name: f"(?P<{name[1]}>{_PLACES.get(name[1], '[^/]+')})", path)
+
     def add(handler: Handler) -> Handler:
-        _ROUTES.append((method, re.compile(pattern + "$"), handler))
+        _ROUTES.append((method, re.compile(pattern), handler))
         return handler
 
     return add
@@ -62,15 +62,15 @@ class VirtualAdmin(httpx.BaseTransport):
         self.cluster = cluster
 
     def handle_request(self, request: httpx.Request) -> httpx.Response:
-        scheduler = self.cluster.scheduler
         if request.method != "GET":
-            scheduler.happen()
-        path = request.url.raw_path.decode().partition("?")[0]
+            self.cluster.scheduler.happen()
+        path = request.url.raw_path.decode().partition("?")[0].removeprefix("/admin/v2")
         body = json.loads(request.read() or b"null")
         try:
-            answer = self._answer(request.method, path, dict(request.url.params), body)
+            answer = _answer(_Request(self.cluster, dict(request.url.params), body), request.method, path)
         except _Failed as failed:
-            return self._response(failed.status, {"reason": failed.reason})
+            status, reason = failed.args
+            return self._response(status, {"reason": reason})
         except Refused as refused:
             return self._response(404 if refused.result == "TopicNotFound" else 503, {"reason": refused.result})
         return answer if isinstance(answer, httpx.Response) else self._response(200, answer)
@@ -81,132 +81,342 @@ class VirtualAdmin(httpx.BaseTransport):
             return httpx.Response(204, headers=headers)
         return httpx.Response(status, json=answer, headers=headers)
 
-    def _answer(self, method: str, path: str, query: dict[str, str], body: Any) -> Any:
-        _, is_admin, place = path.partition("/admin/v2")
-        if not is_admin:
-            place = path
-        if method == "GET" and place in _FIXED:
-            return _FIXED[place]
-        for of_method, pattern, handler in _ROUTES:
-            if of_method == method and (found := pattern.match(place)):
-                named = {name: unquote(value) for name, value in found.groupdict().items()}
-                if "topic" in named:
-                    named["topic"] = f"persistent://{named['topic']}"
-                return handler(self.cluster, **named, query=query, body=body)
-        raise _Failed(404, f"a virtual broker has no {method} {place}")
+
+def _answer(request: _Request, method: str, path: str) -> Any:
+    if method == "GET" and path in _FIXED:
+        return _FIXED[path]
+    for of_method, pattern, handler in _ROUTES:
+        if of_method == method and (found := pattern.fullmatch(path)):
+            named = {name: unquote(value) for name, value in found.groupdict().items()}
+            if "topic" in named:
+                named["topic"] = f"persistent://{named['topic']}"
+            return handler(request, **named)
+    raise _Failed(404, f"a virtual broker has no {method} {path}")
 
 
-# Brokers
+class _Request:
+    """A request that is answered: its routes are its methods."""
 
+    def __init__(self, cluster: Cluster, query: dict[str, str], body: Any) -> None:
+        self.cluster = cluster
+        self.query = query
+        self.body = body
 
-@_route("GET", "/brokers")
-def _brokers(cluster: Cluster, **_: Any) -> list[str]:
-    return [f"{broker.name}:8080" for broker in cluster.brokers if broker.is_up]
+    # Brokers
 
+    @_route("GET", "/brokers")
+    def brokers(self) -> list[str]:
+        return [f"{broker.name}:8080" for broker in self.cluster.brokers if broker.is_up]
 
-@_route("GET", "/brokers/version")
-def _version(cluster: Cluster, **_: Any) -> httpx.Response:
-    date = formatdate(cluster.scheduler.now_ns / 1e9, usegmt=True)
-    return httpx.Response(200, text=cluster.version, headers={"Date": date})
+    @_route("GET", "/brokers/version")
+    def version(self) -> str:
+        return self.cluster.version
 
+    @_route("GET", "/brokers/configuration/runtime")
+    def runtime(self) -> dict[str, str]:
+        return self.cluster.settings()
 
-@_route("GET", "/brokers/configuration/runtime")
-def _runtime(cluster: Cluster, **_: Any) -> dict[str, str]:
-    return cluster.settings()
+    # Tenants and namespaces
 
+    @_route("GET", "/tenants")
+    def tenants(self) -> list[str]:
+        return sorted(self.cluster.tenants)
 
-# Tenants and namespaces
+    @_route("PUT", "/tenants/{tenant}")
+    def make_tenant(self, tenant: str) -> None:
+        if tenant in self.cluster.tenants:
+            raise _Failed(409, "Tenant already exist")
+        self.cluster.tenants.add(tenant)
 
+    @_route("DELETE", "/tenants/{tenant}")
+    def remove_tenant(self, tenant: str) -> None:
+        self._check_tenant(tenant)
+        self.cluster.tenants.discard(tenant)
 
-@_route("GET", "/tenants")
-def _tenants(cluster: Cluster, **_: Any) -> list[str]:
-    return sorted(cluster.tenants)
+    def _check_tenant(self, tenant: str) -> None:
+        if tenant not in self.cluster.tenants:
+            raise _Failed(404, "Tenant does not exist")
 
+    @_route("GET", "/namespaces/{tenant}")
+    def namespaces(self, tenant: str) -> list[str]:
+        self._check_tenant(tenant)
+        return sorted(name for name in self.cluster.namespaces if name.startswith(f"{tenant}/"))
 
-@_route("PUT", "/tenants/(?P<tenant>[^/]+)")
-def _make_tenant(cluster: Cluster, tenant: str, **_: Any) -> None:
-    if tenant in cluster.tenants:
-        raise _Failed(409, "Tenant already exist")
-    cluster.tenants.add(tenant)
+    def _policies_of(self, namespace: str) -> dict[str, Any]:
+        found = self.cluster.namespaces.get(namespace)
+        if found is None:
+            raise _Failed(404, "Namespace does not exist")
+        return found
 
+    @_route("PUT", "/namespaces/{namespace}")
+    def make_namespace(self, namespace: str) -> None:
+        self._check_tenant(namespace.partition("/")[0])
+        if namespace in self.cluster.namespaces:
+            raise _Failed(409, "Namespace already exists")
+        self.cluster.namespaces[namespace] = {}
 
-@_route("DELETE", "/tenants/(?P<tenant>[^/]+)")
-def _remove_tenant(cluster: Cluster, tenant: str, **_: Any) -> None:
-    if tenant not in cluster.tenants:
-        raise _Failed(404, "The tenant doesn't exist")
-    cluster.tenants.discard(tenant)
+    @_route("GET", "/namespaces/{namespace}")
+    def namespace_document(self, namespace: str) -> dict[str, Any]:
+        return {"replication_clusters": [CLUSTER], "bundles": {"numBundles": 4}, **self._policies_of(namespace)}
 
+    @_route("DELETE", "/namespaces/{namespace}")
+    def remove_namespace(self, namespace: str) -> None:
+        self._policies_of(namespace)
+        if any(namespace_of(topic) == namespace for topic in self.cluster.topics):
+            raise _Failed(409, "Cannot delete non empty namespace")
+        del self.cluster.namespaces[namespace]
 
-@_route("GET", "/namespaces/(?P<tenant>[^/]+)")
-def _namespaces(cluster: Cluster, tenant: str, **_: Any) -> list[str]:
-    if tenant not in cluster.tenants:
-        raise _Failed(404, "Tenant does not exist")
-    return sorted(name for name in cluster.namespaces if name.startswith(f"{tenant}/"))
+    @_route("POST", "/namespaces/{namespace}/{policy}")
+    def set_of_namespace(self, namespace: str, policy: str) -> None:
+        self._store(self._policies_of(namespace), self._policy("namespace_name", policy))
 
+    @_route("DELETE", "/namespaces/{namespace}/{policy}")
+    def unset_of_namespace(self, namespace: str, policy: str) -> None:
+        _unset(self._policies_of(namespace), self._policy("namespace_name", policy))
 
-def _namespace(cluster: Cluster, name: str) -> Namespace:
-    found = cluster.namespaces.get(name)
-    if found is None:
-        raise _Failed(404, "Namespace does not exist")
-    return found
+    def _policy(self, kind_of_name: str, name: str) -> Policy[Any]:
+        kind = self.query.get("backlogQuotaType", "destination_storage")
+        for policy in _POLICIES:
+            if getattr(policy, kind_of_name) == name and policy.quota in (None, kind):
+                return policy
+        raise _Failed(404, f"a virtual broker has no policy {name}")
 
+    def _store(self, policies: dict[str, Any], policy: Policy[Any]) -> None:
+        body, name = self.body, str(policy.name)
+        if policy.topic_query and name in self.query:
+            body = json.loads(self.query[name])
+        if policy.quota is not None:
+            policies.setdefault(_key(policy), {})[policy.quota] = body
+        else:
+            policies[_key(policy)] = True if body is None else body
 
-@_route("PUT", "/namespaces/(?P<name>[^/]+/[^/]+)")
-def _make_namespace(cluster: Cluster, name: str, **_: Any) -> None:
-    if name.partition("/")[0] not in cluster.tenants:
-        raise _Failed(404, "Tenant does not exist")
-    if name in cluster.namespaces:
-        raise _Failed(409, "Namespace already exists")
-    cluster.namespaces[name] = Namespace()
+    # Topics
 
+    @_route("GET", "/persistent/{namespace}")
+    def topics(self, namespace: str) -> list[str]:
+        self._policies_of(namespace)
+        found = {*self.cluster.topics, *chain.from_iterable(map(self.cluster.partitions, self.cluster.partitioned))}
+        return sorted(topic for topic in found if namespace_of(topic) == namespace)
 
-@_route("GET", "/namespaces/(?P<name>[^/]+/[^/]+)")
-def _namespace_document(cluster: Cluster, name: str, **_: Any) -> dict[str, Any]:
-    own = _namespace(cluster, name).policies
-    return {"replication_clusters": [CLUSTER], "bundles": {"numBundles": 4}, **own}
+    @_route("GET", "/persistent/{namespace}/partitioned")
+    def partitioned(self, namespace: str) -> list[str]:
+        self._policies_of(namespace)
+        return sorted(topic for topic in self.cluster.partitioned if namespace_of(topic) == namespace)
 
+    def _parts(self, topic: str) -> list[Topic]:
+        """Return the topic's partitions, or itself; 404 if it does not exist."""
+        cluster = self.cluster
+        if topic not in cluster.partitioned and topic not in cluster.topics:
+            base, _ = partition_of(topic)
+            if base not in cluster.partitioned or topic not in cluster.partitions(base):
+                raise _Failed(404, "Topic not found")
+        return [cluster.topic(name) for name in cluster.partitions(topic)]
 
-@_route("DELETE", "/namespaces/(?P<name>[^/]+/[^/]+)")
-def _remove_namespace(cluster: Cluster, name: str, **_: Any) -> None:
-    _namespace(cluster, name)
-    if any(namespace_of(topic) == name for topic in cluster.topics):
-        raise _Failed(409, "Cannot delete non empty namespace")
-    del cluster.namespaces[name]
+    def _part(self, topic: str) -> Topic:
+        """Return a topic without partitions, or a partition."""
+        (part,) = self._parts(topic)
+        return part
 
+    @_route("GET", "/persistent/{topic}/partitions")
+    def partitions(self, topic: str) -> dict[str, int]:
+        if topic not in self.cluster.partitioned:
+            self._parts(topic)
+        return {"partitions": self.cluster.partitioned.get(topic, 0)}
 
-@_route("POST", "/namespaces/(?P<name>[^/]+/[^/]+)/(?P<policy>[^/]+)")
-def _set_of_namespace(cluster: Cluster, name: str, policy: str, query: dict[str, str], body: Any) -> None:
-    found = _policy_named(policy, of_namespace=True, query=query)
-    _store(_namespace(cluster, name).policies, found, query, body)
+    @_route("PUT", "/persistent/{topic}/partitions")
+    def make_partitioned(self, topic: str) -> None:
+        self._check_new(topic)
+        self.cluster.partitioned[topic] = int(self.body)
+        self._parts(topic)
 
+    @_route("PUT", "/persistent/{topic}")
+    def make_topic(self, topic: str) -> None:
+        self._check_new(topic)
+        self.cluster.topic(topic)
 
-@_route("DELETE", "/namespaces/(?P<name>[^/]+/[^/]+)/(?P<policy>[^/]+)")
-def _unset_of_namespace(cluster: Cluster, name: str, policy: str, query: dict[str, str], **_: Any) -> None:
-    _unset(_namespace(cluster, name).policies, _policy_named(policy, of_namespace=True, query=query))
+    def _check_new(self, topic: str) -> None:
+        self._policies_of(namespace_of(topic))
+        if topic in self.cluster.partitioned or topic in self.cluster.topics:
+            raise _Failed(409, "This topic already exists")
+
+    @_route("POST", "/persistent/{topic}/partitions")
+    def make_more_partitions(self, topic: str) -> None:
+        before = self._parts(topic)
+        if topic not in self.cluster.partitioned:
+            raise _Failed(409, "Topic is not partitioned topic")
+        if int(self.body) < len(before):
+            raise _Failed(422, "The number of partitions must not be lower than before")
+        self.cluster.partitioned[topic] = int(self.body)
+        for part in self._parts(topic)[len(before) :]:
+            for subscription in before[0].subscriptions.values():
+                if subscription.is_durable:
+                    part.subscription(subscription.name, part.log.beginning)
+
+    @_route("DELETE", "/persistent/{topic}/partitions")
+    @_route("DELETE", "/persistent/{topic}")
+    def remove(self, topic: str) -> None:
+        cluster, parts = self.cluster, self._parts(topic)
+        is_used = any(part.producers or any(one.consumers for one in part.subscriptions.values()) for part in parts)
+        self._check_force(is_used, "Topic has active producers/subscriptions")
+        for part in parts:
+            cluster.topics.pop(part.name).unload()
+        for known in (cluster.partitioned, cluster.topic_policies, cluster.topic_properties, cluster.schemas):
+            known.pop(topic, None)
+
+    def _check_force(self, is_used: bool, reason: str) -> None:
+        if is_used and self.query.get("force") != "true":
+            raise _Failed(412, reason)
+
+    @_route("POST", "/persistent/{topic}/createMissedPartitions")
+    def make_missed(self, topic: str) -> None:
+        self._parts(topic)
+
+    @_route("GET", "/persistent/{topic}/properties")
+    def properties(self, topic: str) -> dict[str, str]:
+        self._parts(topic)
+        return self.cluster.topic_properties.get(topic, {})
+
+    @_route("PUT", "/persistent/{topic}/properties")
+    def update_properties(self, topic: str) -> None:
+        self._parts(topic)
+        self.cluster.topic_properties.setdefault(topic, {}).update(self.body)
+
+    @_route("POST", "/persistent/{topic}/terminate/partitions")
+    def terminate_all(self, topic: str) -> dict[str, Any]:
+        return {str(index): self.terminate(part.name) for index, part in enumerate(self._parts(topic))}
+
+    @_route("POST", "/persistent/{topic}/terminate")
+    def terminate(self, topic: str) -> dict[str, int]:
+        self._part(topic).terminate()
+        return self.last(topic)
+
+    @_route("PUT", "/persistent/{topic}/unload")
+    def unload(self, topic: str) -> None:
+        self._parts(topic)
+        self.cluster.unload(topic)
+
+    @_route("GET", "/lookup/v2/topic/persistent/{topic}")
+    def lookup(self, topic: str) -> dict[str, str]:
+        return {"brokerUrl": f"pulsar://{self.cluster.topic(topic).owner.name}:6650"}
+
+    @_route("GET", "/persistent/{topic}/lastMessageId")
+    def last(self, topic: str) -> dict[str, int]:
+        return _position(self._part(topic).log.last_confirmed)
+
+    @_route("GET", "/persistent/{topic}/messageid/{at_ms}")
+    def position_at(self, topic: str, at_ms: str) -> dict[str, int]:
+        log = self._part(topic).log
+        for entry in log.all_after(log.beginning):
+            if entry.publish_ms >= int(at_ms):
+                return _position(entry.position)
+        return _position(EntryPosition(log.last_confirmed.ledger, log.last_confirmed.entry + 1))
+
+    @_route("GET", "/persistent/{topic}/ledger/{ledger}/entry/{entry}")
+    def stored_entry(self, topic: str, ledger: str, entry: str) -> httpx.Response:
+        found = self._part(topic).log.read(EntryPosition(int(ledger), int(entry)))
+        if found is None:
+            raise _Failed(404, "Message not found")
+        encoded = [(name.encode(), text.encode("iso-8859-1", "replace")) for name, text in _headers(found).items()]
+        return httpx.Response(200, headers=encoded, content=found.payload)
+
+    # Statistics
+
+    @_route("GET", "/persistent/{topic}/stats")
+    def stats(self, topic: str) -> dict[str, Any]:
+        return _stats_of(self._unpartitioned(topic))
+
+    @_route("GET", "/persistent/{topic}/internalStats")
+    def internal_stats(self, topic: str) -> dict[str, Any]:
+        return _internal_of(self._unpartitioned(topic))
+
+    def _unpartitioned(self, topic: str) -> Topic:
+        if topic in self.cluster.partitioned:
+            raise _Failed(404, "Topic not found")
+        return self._part(topic)
+
+    @_route("GET", "/persistent/{topic}/partitioned-stats")
+    def partitioned_stats(self, topic: str) -> dict[str, Any]:
+        if topic not in self.cluster.partitioned:
+            raise _Failed(404, "Partitioned Topic not found")
+        parts = {part.name: _stats_of(part) for part in self._parts(topic)}
+        total: dict[str, Any] = {"subscriptions": {}, "publishers": []}
+        for stats in parts.values():
+            _add(total, stats)
+        total["metadata"] = {"partitions": self.cluster.partitioned[topic]}
+        total["partitions"] = parts if self.query.get("perPartition", "true") == "true" else {}
+        total["deduplicationStatus"] = total["ownerBroker"] = ""
+        return total
+
+    @_route("GET", "/persistent/{topic}/partitioned-internalStats")
+    def partitioned_internal_stats(self, topic: str) -> dict[str, Any]:
+        return {"partitions": {part.name: _internal_of(part) for part in self._parts(topic)}}
+
+    # Subscriptions
+
+    @_route("GET", "/persistent/{topic}/subscriptions")
+    def subscriptions(self, topic: str) -> list[str]:
+        return sorted({name for part in self._parts(topic) for name in part.subscriptions})
+
+    @_route("PUT", "/persistent/{topic}/subscription/{name}")
+    def make_subscription(self, topic: str, name: str) -> None:
+        parts = self._parts(topic)
+        if all(name in part.subscriptions for part in parts):
+            raise _Failed(409, "Subscription already exists for topic")
+        is_latest = self.body is not None and self.body.get("ledgerId", 0) >= _BOUNDLESS
+        for part in parts:
+            part.subscription(name, part.log.last_confirmed if is_latest else part.log.beginning)
+
+    def _of_topic(self, topic: str, name: str) -> list[Subscription]:
+        """Return a subscription of each partition; 404 if no partition has it."""
+        found = [part.subscriptions[name] for part in self._parts(topic) if name in part.subscriptions]
+        if not found:
+            raise _Failed(404, "Subscription not found")
+        return found
+
+    @_route("DELETE", "/persistent/{topic}/subscription/{name}")
+    def remove_subscription(self, topic: str, name: str) -> None:
+        found = self._of_topic(topic, name)
+        self._check_force(any(one.consumers for one in found), "Subscription has active connected consumers")
+        for one in found:
+            one.topic.subscriptions.pop(name, None)
+            one.close()
+
+    @_route("POST", "/persistent/{topic}/subscription/{name}/skip_all")
+    def skip_all(self, topic: str, name: str) -> None:
+        for one in self._of_topic(topic, name):
+            one.skip_all()
+
+    @_route("POST", "/persistent/{topic}/subscription/{name}/skip/{messages}")
+    def skip(self, topic: str, name: str, messages: str) -> None:
+        (one,) = self._of_topic(topic, name)
+        for entry in islice(one.unacknowledged(), int(messages)):
+            one.cursor.acknowledge(entry.position)
+
+    # Policies of topics: last, since their names are any word behind a topic.
+
+    @_route("GET", "/persistent/{topic}/{policy}")
+    def policy_of_topic(self, topic: str, policy: str) -> Any:
+        key = _key(self._policy("name", policy.removesuffix("Map")))
+        if self.query.get("applied") == "true":
+            return self.cluster.policy(topic, key)
+        return self.cluster.topic_policies.get(topic, {}).get(key)
+
+    @_route("POST", "/persistent/{topic}/{policy}")
+    def set_of_topic(self, topic: str, policy: str) -> None:
+        found = self._policy("name", policy)
+        self._parts(topic)
+        self._store(self.cluster.topic_policies.setdefault(topic, {}), found)
+
+    @_route("DELETE", "/persistent/{topic}/{policy}")
+    def unset_of_topic(self, topic: str, policy: str) -> None:
+        _unset(self.cluster.topic_policies.get(topic, {}), self._policy("name", policy))
 
 
 # Policies are stored under the keys of a namespace's document, for topics too.
 
 
-def _policy_named(name: str, *, of_namespace: bool, query: dict[str, str]) -> Policy[Any]:
-    kind = query.get("backlogQuotaType", "destination_storage")
-    for policy in _POLICIES:
-        if (policy.namespace_name if of_namespace else policy.name) == name and policy.quota in (None, kind):
-            return policy
-    raise _Failed(404, f"a virtual broker has no policy {name}")
-
-
 def _key(policy: Policy[Any]) -> str:
     return policy.document_key or str(policy.name)
-
-
-def _store(policies: dict[str, Any], policy: Policy[Any], query: dict[str, str], body: Any) -> None:
-    if policy.topic_query and policy.name in query:
-        body = json.loads(query[str(policy.name)])
-    if policy.quota is not None:
-        policies.setdefault(_key(policy), {})[policy.quota] = body
-    else:
-        policies[_key(policy)] = True if body is None else body
 
 
 def _unset(policies: dict[str, Any], policy: Policy[Any]) -> None:
@@ -216,173 +426,23 @@ def _unset(policies: dict[str, Any], policy: Policy[Any]) -> None:
         policies.pop(_key(policy), None)
 
 
-# Topics
-
-
-@_route("GET", "/persistent/(?P<name>[^/]+/[^/]+)")
-def _topics(cluster: Cluster, name: str, **_: Any) -> list[str]:
-    _namespace(cluster, name)
-    made = {topic for topic in cluster.topics if namespace_of(topic) == name}
-    of_partitioned = {
-        part for topic in cluster.partitioned if namespace_of(topic) == name for part in cluster.partitions(topic)
-    }
-    return sorted(made | of_partitioned)
-
-
-@_route("GET", "/persistent/(?P<name>[^/]+/[^/]+)/partitioned")
-def _partitioned(cluster: Cluster, name: str, **_: Any) -> list[str]:
-    _namespace(cluster, name)
-    return sorted(topic for topic in cluster.partitioned if namespace_of(topic) == name)
-
-
-def _parts(cluster: Cluster, topic: str) -> list[Topic]:
-    """Return the topic's partitions, or itself; 404 if it does not exist."""
-    if topic not in cluster.partitioned and topic not in cluster.topics:
-        base, _ = partition_of(topic)
-        if base not in cluster.partitioned or topic not in cluster.partitions(base):
-            raise _Failed(404, "Topic not found")
-    return [cluster.topic(name) for name in cluster.partitions(topic)]
-
-
-@_route("GET", _TOPIC + "/partitions")
-def _partitions(cluster: Cluster, topic: str, **_: Any) -> dict[str, int]:
-    if topic in cluster.partitioned:
-        return {"partitions": cluster.partitioned[topic]}
-    _parts(cluster, topic)
-    return {"partitions": 0}
-
-
-@_route("PUT", _TOPIC + "/partitions")
-def _make_partitioned(cluster: Cluster, topic: str, body: Any, **_: Any) -> None:
-    _namespace(cluster, namespace_of(topic))
-    if topic in cluster.partitioned or topic in cluster.topics:
-        raise _Failed(409, "This topic already exists")
-    cluster.partitioned[topic] = int(body)
-    for name in cluster.partitions(topic):
-        cluster.topic(name)
-
-
-@_route("POST", _TOPIC + "/partitions")
-def _more_partitions(cluster: Cluster, topic: str, body: Any, **_: Any) -> None:
-    before = _parts(cluster, topic)
-    if topic not in cluster.partitioned:
-        raise _Failed(409, "Topic is not partitioned topic")
-    if int(body) < cluster.partitioned[topic]:
-        raise _Failed(422, "The number of partitions must not be lower than before")
-    cluster.partitioned[topic] = int(body)
-    for name in cluster.partitions(topic)[len(before) :]:
-        for subscription in before[0].subscriptions.values():
-            if subscription.is_durable:
-                cluster.topic(name).subscription(subscription.name, from_earliest=True)
-
-
-@_route("DELETE", _TOPIC + "/partitions")
-def _remove_partitioned(cluster: Cluster, topic: str, query: dict[str, str], **_: Any) -> None:
-    _remove(cluster, topic, query)
-
-
-@_route("PUT", _TOPIC)
-def _make_topic(cluster: Cluster, topic: str, **_: Any) -> None:
-    _namespace(cluster, namespace_of(topic))
-    if topic in cluster.partitioned or topic in cluster.topics:
-        raise _Failed(409, "This topic already exists")
-    cluster.topic(topic)
-
-
-@_route("DELETE", _TOPIC)
-def _remove(cluster: Cluster, topic: str, query: dict[str, str], **_: Any) -> None:
-    parts = _parts(cluster, topic)
-    is_used = any(part.producers or any(one.consumers for one in part.subscriptions.values()) for part in parts)
-    if is_used and query.get("force") != "true":
-        raise _Failed(412, "Topic has active producers/subscriptions")
-    for part in parts:
-        cluster.delete(part.name)
-    cluster.partitioned.pop(topic, None)
-    cluster.topic_policies.pop(topic, None)
-    cluster.topic_properties.pop(topic, None)
-    cluster.schemas.pop(topic, None)
-
-
-@_route("POST", _TOPIC + "/createMissedPartitions")
-def _make_missed(cluster: Cluster, topic: str, **_: Any) -> None:
-    _parts(cluster, topic)
-
-
-@_route("GET", _TOPIC + "/properties")
-def _properties(cluster: Cluster, topic: str, **_: Any) -> dict[str, str]:
-    _parts(cluster, topic)
-    return cluster.topic_properties.get(topic, {})
-
-
-@_route("PUT", _TOPIC + "/properties")
-def _update_properties(cluster: Cluster, topic: str, body: Any, **_: Any) -> None:
-    _parts(cluster, topic)
-    cluster.topic_properties.setdefault(topic, {}).update(body)
-
-
-@_route("POST", _TOPIC + "/terminate/partitions")
-def _terminate(cluster: Cluster, topic: str, **_: Any) -> dict[str, Any]:
-    ends = {}
-    for index, part in enumerate(_parts(cluster, topic)):
-        part.terminate()
-        ends[str(index)] = _position(part.log.last_confirmed)
-    return ends
-
-
-@_route("POST", _TOPIC + "/terminate")
-def _terminate_one(cluster: Cluster, topic: str, **_: Any) -> dict[str, Any]:
-    (part,) = _parts(cluster, topic)
-    part.terminate()
-    return _position(part.log.last_confirmed)
-
-
-@_route("PUT", _TOPIC + "/unload")
-def _unload(cluster: Cluster, topic: str, **_: Any) -> None:
-    _parts(cluster, topic)
-    cluster.unload(topic)
-
-
-@_route("GET", "/lookup/v2/topic" + _TOPIC)
-def _lookup(cluster: Cluster, topic: str, **_: Any) -> dict[str, str]:
-    return {"brokerUrl": f"pulsar://{cluster.brokers[cluster.topic(topic).owner].name}:6650"}
+# Documents
 
 
 def _position(position: EntryPosition) -> dict[str, int]:
     return {"ledgerId": position.ledger, "entryId": position.entry, "partitionIndex": -1}
 
 
-@_route("GET", _TOPIC + "/lastMessageId")
-def _last(cluster: Cluster, topic: str, **_: Any) -> dict[str, int]:
-    (part,) = _parts(cluster, topic)
-    return _position(part.log.last_confirmed)
-
-
-@_route("GET", _TOPIC + r"/messageid/(?P<at_ms>\d+)")
-def _position_at(cluster: Cluster, topic: str, at_ms: str, **_: Any) -> dict[str, int]:
-    (part,) = _parts(cluster, topic)
-    log = part.log
-    for entry in log.all_after(log.beginning):
-        if entry.publish_ms >= int(at_ms):
-            return _position(entry.position)
-    return _position(EntryPosition(log.last_confirmed.ledger, log.last_confirmed.entry + 1))
-
-
-@_route("GET", _TOPIC + r"/ledger/(?P<ledger>\d+)/entry/(?P<entry>\d+)")
-def _stored_entry(cluster: Cluster, topic: str, ledger: str, entry: str, **_: Any) -> httpx.Response:
-    (part,) = _parts(cluster, topic)
-    found = part.log.read(EntryPosition(int(ledger), int(entry)))
-    if found is None:
-        raise _Failed(404, "Message not found")
-    message = found.messages[0]
+def _headers(entry: Entry) -> dict[str, str]:
     headers = {
-        "X-Pulsar-Message-ID": found.position.text,
-        "X-Pulsar-producer-name": found.producer_name,
-        "X-Pulsar-sequence-id": str(found.sequence_id),
-        "X-Pulsar-publish-time": _iso(found.publish_ms),
+        "X-Pulsar-Message-ID": entry.position.text,
+        "X-Pulsar-producer-name": entry.producer_name,
+        "X-Pulsar-sequence-id": str(entry.sequence_id),
+        "X-Pulsar-publish-time": _iso(entry.publish_ms),
     }
-    if found.is_batch:
-        headers["X-Pulsar-num-batch-message"] = str(len(found.messages))
-        return httpx.Response(200, headers=headers, content=found.payload)
+    if entry.is_batch:
+        return headers | {"X-Pulsar-num-batch-message": str(len(entry.messages))}
+    (message,) = entry.messages
     headers["X-Pulsar-PROPERTY"] = json.dumps(message.properties)
     if message.event_ms:
         headers["X-Pulsar-event-time"] = _iso(message.event_ms)
@@ -392,37 +452,11 @@ def _stored_entry(cluster: Cluster, topic: str, ledger: str, entry: str, **_: An
         headers["X-Pulsar-partition-key"] = message.key if isinstance(message.key, str) else message.key.decode()
     if message.payload is None:
         headers["X-Pulsar-null-value"] = "true"
-    encoded = [(name.encode(), text.encode("iso-8859-1", "replace")) for name, text in headers.items()]
-    return httpx.Response(200, headers=encoded, content=found.payload)
+    return headers
 
 
 def _iso(at_ms: int) -> str:
     return dt.datetime.fromtimestamp(at_ms / 1000, dt.UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-
-
-# Statistics
-
-
-@_route("GET", _TOPIC + "/stats")
-def _stats(cluster: Cluster, topic: str, **_: Any) -> dict[str, Any]:
-    if topic in cluster.partitioned:
-        raise _Failed(404, "Topic not found")
-    (part,) = _parts(cluster, topic)
-    return _stats_of(part)
-
-
-@_route("GET", _TOPIC + "/partitioned-stats")
-def _partitioned_stats(cluster: Cluster, topic: str, query: dict[str, str], **_: Any) -> dict[str, Any]:
-    if topic not in cluster.partitioned:
-        raise _Failed(404, "Partitioned Topic not found")
-    parts = {part.name: _stats_of(part) for part in _parts(cluster, topic)}
-    total: dict[str, Any] = {"subscriptions": {}, "publishers": []}
-    for stats in parts.values():
-        _add(total, stats)
-    total["metadata"] = {"partitions": cluster.partitioned[topic]}
-    total["partitions"] = parts if query.get("perPartition", "true") == "true" else {}
-    total["deduplicationStatus"] = total["ownerBroker"] = ""
-    return total
 
 
 def _add(total: dict[str, Any], stats: dict[str, Any]) -> None:
@@ -446,14 +480,14 @@ def _stats_of(topic: Topic) -> dict[str, Any]:
         "storageSize": sum(ledger.size_bytes for ledger in log.ledgers),
         "delayedMessageIndexSizeInBytes": 0,
         "deduplicationStatus": "Enabled" if topic.deduplicates else "Disabled",
-        "ownerBroker": topic.cluster.brokers[topic.owner].name,
-        "publishers": [{"producerName": name, "msgRateIn": 0.0} for name in topic.producers],
+        "ownerBroker": topic.owner.name,
+        "publishers": [{"producerName": name} for name in topic.producers],
         "subscriptions": {name: _subscription(one) for name, one in topic.subscriptions.items()},
     }
 
 
 def _subscription(subscription: Subscription) -> dict[str, Any]:
-    active = subscription.active
+    active = subscription.dispatcher.active
     return {
         "type": subscription.kind.name.replace("KeyShared", "Key_Shared") if subscription.consumers else "None",
         "activeConsumerName": active.name if active is not None else "",
@@ -461,7 +495,7 @@ def _subscription(subscription: Subscription) -> dict[str, Any]:
         "msgDelayed": subscription.delayed,
         "delayedMessageIndexSizeInBytes": 0,
         "unackedMessages": sum(one.unacked for one in subscription.consumers),
-        "totalMsgExpired": subscription.expired,
+        "totalMsgExpired": 0,
         "msgRateExpired": 0.0,
         "msgRateRedeliver": 0.0,
         "msgOutCounter": subscription.delivered,
@@ -477,25 +511,11 @@ def _subscription(subscription: Subscription) -> dict[str, Any]:
                 "metadata": one.properties,
                 "keyHashRanges": None,
                 "blockedConsumerOnUnackedMsgs": False,
-                "msgRateOut": 0.0,
                 "address": "/127.0.0.1:1",
             }
             for one in subscription.consumers
         ],
     }
-
-
-@_route("GET", _TOPIC + "/internalStats")
-def _internal(cluster: Cluster, topic: str, **_: Any) -> dict[str, Any]:
-    if topic in cluster.partitioned:
-        raise _Failed(404, "Topic not found")
-    (part,) = _parts(cluster, topic)
-    return _internal_of(part)
-
-
-@_route("GET", _TOPIC + "/partitioned-internalStats")
-def _partitioned_internal(cluster: Cluster, topic: str, **_: Any) -> dict[str, Any]:
-    return {"partitions": {part.name: _internal_of(part) for part in _parts(cluster, topic)}}
 
 
 def _internal_of(topic: Topic) -> dict[str, Any]:
@@ -531,83 +551,3 @@ def _cursor(cursor: Cursor) -> dict[str, Any]:
         "state": stats.state,
         "properties": {},
     }
-
-
-# Subscriptions
-
-
-@_route("GET", _TOPIC + "/subscriptions")
-def _subscriptions(cluster: Cluster, topic: str, **_: Any) -> list[str]:
-    return sorted({name for part in _parts(cluster, topic) for name in part.subscriptions})
-
-
-@_route("PUT", _TOPIC + "/subscription/(?P<name>[^/]+)")
-def _make_subscription(cluster: Cluster, topic: str, name: str, body: Any, **_: Any) -> None:
-    parts = _parts(cluster, topic)
-    if all(name in part.subscriptions for part in parts):
-        raise _Failed(409, "Subscription already exists for topic")
-    is_latest = body is not None and body.get("ledgerId", 0) >= _BOUNDLESS
-    for part in parts:
-        part.subscription(name, from_earliest=not is_latest)
-
-
-def _of_topic(cluster: Cluster, topic: str, name: str) -> Iterator[Subscription]:
-    found = [part.subscriptions[name] for part in _parts(cluster, topic) if name in part.subscriptions]
-    if not found:
-        raise _Failed(404, "Subscription not found")
-    yield from found
-
-
-@_route("DELETE", _TOPIC + "/subscription/(?P<name>[^/]+)")
-def _remove_subscription(cluster: Cluster, topic: str, name: str, query: dict[str, str], **_: Any) -> None:
-    found = [*_of_topic(cluster, topic, name)]
-    if any(one.consumers for one in found) and query.get("force") != "true":
-        raise _Failed(412, "Subscription has active connected consumers")
-    for one in found:
-        one.topic.subscriptions.pop(name, None)
-        one.close()
-
-
-@_route("POST", _TOPIC + "/subscription/(?P<name>[^/]+)/skip_all")
-def _clear(cluster: Cluster, topic: str, name: str, **_: Any) -> None:
-    for one in _of_topic(cluster, topic, name):
-        one.skip_all()
-
-
-@_route("POST", _TOPIC + r"/subscription/(?P<name>[^/]+)/skip/(?P<messages>\d+)")
-def _skip(cluster: Cluster, topic: str, name: str, messages: str, **_: Any) -> None:
-    (one,) = _of_topic(cluster, topic, name)
-    for _number in range(int(messages)):
-        entry = next(
-            (
-                entry
-                for entry in one.topic.log.all_after(one.cursor.mark_delete)
-                if not one.cursor.is_acked(entry.position)
-            ),
-            None,
-        )
-        if entry is not None:
-            one.cursor.acknowledge(entry.position)
-
-
-# Policies of topics: last, since their names are any word behind a topic.
-
-
-@_route("GET", _TOPIC + "/(?P<policy>[^/]+)")
-def _policy_of_topic(cluster: Cluster, topic: str, policy: str, query: dict[str, str], **_: Any) -> Any:
-    found = _policy_named(policy.removesuffix("Map"), of_namespace=False, query=query)
-    own = cluster.topic_policies.get(topic, {}).get(_key(found))
-    value = cluster.policy(topic, _key(found)) if query.get("applied") == "true" else own
-    return httpx.Response(200, json=value) if value is not None else None
-
-
-@_route("POST", _TOPIC + "/(?P<policy>[^/]+)")
-def _set_of_topic(cluster: Cluster, topic: str, policy: str, query: dict[str, str], body: Any) -> None:
-    found = _policy_named(policy, of_namespace=False, query=query)
-    _parts(cluster, topic)
-    _store(cluster.topic_policies.setdefault(topic, {}), found, query, body)
-
-
-@_route("DELETE", _TOPIC + "/(?P<policy>[^/]+)")
-def _unset_of_topic(cluster: Cluster, topic: str, policy: str, query: dict[str, str], **_: Any) -> None:
-    _unset(cluster.topic_policies.get(topic, {}), _policy_named(policy, of_namespace=False, query=query))

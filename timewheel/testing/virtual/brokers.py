@@ -2,114 +2,65 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
 from itertools import count
-from typing import Any, Protocol
+from typing import Any
 
 from timewheel.client.positions import EntryPosition
 from timewheel.core.broker_profile import BROKER_SETTINGS, PERSIST_AS_BITMAP, BrokerProfile
 from timewheel.core.names import namespace_of, partition_of, parts_of
 from timewheel.testing.virtual.ledgers import NOWHERE, Cursor, Entry, ManagedLedger
-from timewheel.testing.virtual.scheduler import MS, Process, Scheduler
-from timewheel.testing.virtual.subscriptions import BrokerConsumer, Subscription
-
-NAME_LIFE_MS = 6 * 3_600_000
-"""Time without a producer after which the number of its name is forgotten
-(``brokerDeduplicationProducerInactivityTimeoutMinutes``)."""
+from timewheel.testing.virtual.scheduler import Process, Scheduler
+from timewheel.testing.virtual.subscriptions import ClientEnd, Refused, Subscription
 
 
-class Refused(Exception):
-    """The broker's answer to a request that it refuses.
-
-    Attributes:
-        result: Name of the client's result.
-    """
-
-    def __init__(self, result: str) -> None:
-        super().__init__(result)
-        self.result = result
-
-
-class Sending(Protocol):
-    """The client's end of a producer."""
-
-    def closed_by_broker(self) -> None:
-        """Learn that the broker serves the topic no more."""
-        ...
-
-
-@dataclass(eq=False, slots=True)
+@dataclass(eq=False)
 class BrokerProducer:
     """The broker's end of a producer."""
 
-    end: Sending
+    end: ClientEnd
+    topic: Topic
     name: str
-    schema_version: int = -1
+    schema_version: int
     is_open: bool = True
     is_killed: bool = False  # with its broker: no answer that is under way arrives
 
-
-@dataclass(slots=True)
-class Schema:
-    """A version of a topic's schema."""
-
-    info: Any  # `_pulsar.SchemaInfo`
-    kind: str
-    definition: str
+    def leave(self) -> None:
+        self.is_open = False
+        if self.topic.producers.get(self.name) is self:
+            del self.topic.producers[self.name]
 
 
 class Topic:
-    """A topic without partitions, or a partition.
-
-    Attributes:
-        properties: As set by its users.
-        policies: Policies of this topic alone, by the name of the admin API.
-    """
+    """A topic without partitions, or a partition."""
 
     def __init__(self, cluster: Cluster, name: str) -> None:
         self.cluster = cluster
         self.name = name
         self.partition = partition_of(name)[1]
-        self.scheduler = cluster.scheduler
-        self.profile = cluster.profile
-        self.flush_ms = cluster.cursor_flush_ms
-        self.log = ManagedLedger(cluster.profile, self._now_ms, cluster.new_ledger_id)
+        self.log = ManagedLedger(cluster.profile, cluster.scheduler, cluster.new_ledger_id)
         self.subscriptions: dict[str, Subscription] = {}
         self.producers: dict[str, BrokerProducer] = {}
-        self.numbers: dict[str, tuple[int, int]] = {}  # by producer name: highest sequence id, and when it came
+        self.numbers: dict[str, int] = {}  # the highest sequence id, by producer name
         self.is_terminated = False
         self.is_loaded = False
-        self.owner = 0  # index of its broker
-
-    def _now_ms(self) -> int:
-        return self.scheduler.now_ns // MS
-
-    @property
-    def now_ms(self) -> int:
-        return self._now_ms()
-
-    @property
-    def new_ledger_id(self) -> Callable[[], int]:
-        return self.cluster.new_ledger_id
-
-    def policy(self, name: str) -> Any:
-        """Return the policy that applies: the topic's own, else its namespace's; None: neither has it."""
-        return self.cluster.policy(self.name, name)
+        self.owner = cluster.brokers[0]
 
     @property
     def delays(self) -> bool:
         """Whether delayed delivery is on."""
-        found = self.policy("delayed_delivery_policies")
+        found = self.cluster.policy(self.name, "delayed_delivery_policies")
         return True if found is None else bool(found.get("active", True))
 
     @property
     def deduplicates(self) -> bool:
-        return bool(self.policy("deduplicationEnabled"))
+        return bool(self.cluster.policy(self.name, "deduplicationEnabled"))
 
     # Producers
 
-    def open_producer(self, end: Sending, name: str, schema: Any) -> tuple[BrokerProducer, int]:
+    def open_producer(self, end: ClientEnd, name: str, schema: Any) -> tuple[BrokerProducer, int]:
         """Open a producer; return it, and the highest number that was stored under its name.
 
         Raises:
@@ -120,22 +71,8 @@ class Topic:
         if name in self.producers:
             raise Refused("ProducerBusy")
         version = self.cluster.register_schema(self.name, schema)
-        producer = self.producers[name] = BrokerProducer(end, name, version)
-        return producer, self._highest(name)
-
-    def close_producer(self, producer: BrokerProducer) -> None:
-        producer.is_open = False
-        if self.producers.get(producer.name) is producer:
-            del self.producers[producer.name]
-
-    def _highest(self, name: str) -> int:
-        if not self.deduplicates:
-            return -1
-        number, at_ms = self.numbers.get(name, (-1, 0))
-        if number >= 0 and name not in self.producers and self.now_ms - at_ms > NAME_LIFE_MS:
-            del self.numbers[name]
-            return -1
-        return number
+        producer = self.producers[name] = BrokerProducer(end, self, name, version)
+        return producer, self.numbers.get(name, -1) if self.deduplicates else -1
 
     def publish(self, producer: BrokerProducer, entry: Entry) -> EntryPosition:
         """Store an entry; return its position, or `NOWHERE` if its number was seen before.
@@ -146,55 +83,30 @@ class Topic:
         if self.is_terminated:
             raise Refused("TopicTerminated")
         if self.deduplicates:
-            if entry.sequence_id <= self.numbers.get(producer.name, (-1, 0))[0]:
+            if entry.sequence_id <= self.numbers.get(producer.name, -1):
                 return NOWHERE
-            self.numbers[producer.name] = entry.sequence_id, self.now_ms
+            self.numbers[producer.name] = entry.sequence_id
         entry.schema_version = producer.schema_version
         position = self.log.append(entry)
         for subscription in [*self.subscriptions.values()]:
-            subscription.arrived()
+            subscription.dispatcher.read()
         return position
 
     # Subscriptions
 
-    def subscription(
-        self, name: str, *, from_earliest: bool, after: EntryPosition | None = None, is_durable: bool = True
-    ) -> Subscription:
-        """Return a subscription, which is made if there is none."""
-        found = self.subscriptions.get(name)
-        if found is None:
-            start = after or (self.log.beginning if from_earliest else self.log.last_confirmed)
-            found = Subscription(self, name, Cursor(self.log, start), is_durable=is_durable)
-            self.subscriptions[name] = found
-        return found
-
-    def subscribe(self, subscription: Subscription, consumer: BrokerConsumer) -> None:
-        """Add a consumer to a subscription.
-
-        Raises:
-            Refused: It has an exclusive consumer, or consumers of another type.
-        """
-        refusal = subscription.add(consumer)
-        if refusal is not None:
-            raise Refused(refusal)
+    def subscription(self, name: str, after: EntryPosition, *, is_durable: bool = True) -> Subscription:
+        """Return a subscription, which is made if there is none, and begins behind a position then."""
+        if name not in self.subscriptions:
+            self.subscriptions[name] = Subscription(self, name, Cursor(self.log, after), is_durable=is_durable)
+        return self.subscriptions[name]
 
     def terminate(self) -> None:
         """Take no further message, and let go of the producers."""
         self.is_terminated = True
         self._close_producers(is_killed=False)
 
-    # Life
-
-    def load(self) -> None:
-        """Be served by a broker: begin a ledger, and read the cursors as they were written."""
-        if self.is_loaded:
-            return
-        self.is_loaded = True
-        if self.log.added:
-            self.log.open_ledger()
-
     def unload(self, *, is_orderly: bool = True) -> None:
-        """Be served no more: close all clients, and forget what is not written down."""
+        """Be served no more: close all clients, forget what is not written down, and delete what all have done with."""
         self.is_loaded = False
         self._close_producers(is_killed=not is_orderly)
         for subscription in [*self.subscriptions.values()]:
@@ -205,20 +117,15 @@ class Topic:
                 continue
             if not (is_orderly and self.cluster.can_write):
                 subscription.cursor.crash()
-            subscription.cursor.load(self.profile)
-        self.trim()
+            subscription.cursor.load(self.cluster.profile)
+        if durable := [one.cursor.mark_delete for one in self.subscriptions.values()]:
+            self.log.trim(min(durable))
 
     def _close_producers(self, *, is_killed: bool) -> None:
         producers, self.producers = [*self.producers.values()], {}
         for producer in producers:
             producer.is_open, producer.is_killed = False, is_killed
             producer.end.closed_by_broker()
-
-    def trim(self) -> None:
-        """Delete the ledgers that every subscription has done with."""
-        durable = [one.cursor.mark_delete for one in self.subscriptions.values() if one.is_durable]
-        if durable:
-            self.log.trim(min(durable))
 
 
 @dataclass
@@ -229,13 +136,6 @@ class Broker:
     is_up: bool = True
 
 
-@dataclass
-class Namespace:
-    """A namespace and its policies, by the name of the admin API."""
-
-    policies: dict[str, Any] = field(default_factory=dict)
-
-
 class Cluster:
     """Brokers with one metadata store.
 
@@ -243,24 +143,17 @@ class Cluster:
         scheduler: Virtual time.
         profile: Limits of the brokers' ledgers and cursors.
         brokers: Number of brokers.
-        policies: Policies of all namespaces that have none of their own, by the name of the admin API.
 
     Attributes:
         latency_ns: Time of a message from a client to a broker, and back.
         cursor_flush_ms: Interval at which a cursor that has stopped moving is written
             (``managedLedgerCursorPositionFlushSeconds``).
         run_step: Runs each step of a client at a broker, instead of the broker: for faults right after a step.
-        can_write: False while too few bookies are there (`stop_writes`).
+        can_write: False while too few bookies are there: what is sent waits, cursors are not written, and no topic is
+            loaded.
     """
 
-    def __init__(
-        self,
-        scheduler: Scheduler,
-        profile: BrokerProfile,
-        *,
-        brokers: int = 1,
-        policies: Mapping[str, Any] | None = None,
-    ) -> None:
+    def __init__(self, scheduler: Scheduler, profile: BrokerProfile, *, brokers: int = 1) -> None:
         self.scheduler = scheduler
         self.profile = profile
         self.brokers = [Broker(f"virtual-{number}") for number in range(brokers)]
@@ -270,22 +163,15 @@ class Cluster:
         self.can_write = True
         self._writes: list[Callable[[], None]] = []  # that wait until it can
         self.version = f"{profile.name}.0"
-        self.defaults: dict[str, Any] = dict(policies or {})
         self.tenants: set[str] = {"public"}
-        self.namespaces: dict[str, Namespace] = {"public/default": Namespace()}
+        self.namespaces: dict[str, dict[str, Any]] = {"public/default": {}}  # policies, by the name of the admin API
         self.partitioned: dict[str, int] = {}  # number of partitions, by topic
         self.topics: dict[str, Topic] = {}  # topics without partitions, and partitions
         self.topic_policies: dict[str, dict[str, Any]] = {}
         self.topic_properties: dict[str, dict[str, str]] = {}
-        self.schemas: dict[str, list[Schema]] = {}
-        self._ledger_ids = count(1)
-        self._names = count()
-
-    def new_ledger_id(self) -> int:
-        return next(self._ledger_ids)
-
-    def new_producer_name(self) -> str:
-        return f"virtual-{next(self._names)}"
+        self.schemas: dict[str, list[Any]] = {}  # `_pulsar.SchemaInfo` of each version, by topic
+        self.new_ledger_id: Callable[[], int] = partial(next, count(1))
+        self.new_number: Callable[[], int] = partial(next, count())  # of a producer without a name
 
     # Topics
 
@@ -298,46 +184,28 @@ class Cluster:
         name = full_name(name)
         found = self.topics.get(name)
         if found is None:
-            if not make and name not in self.partitions(partition_of(name)[0]):
-                raise Refused("TopicNotFound")
-            if namespace_of(name) not in self.namespaces:
+            is_known = make or name in self.partitions(partition_of(name)[0])
+            if not is_known or namespace_of(name) not in self.namespaces:
                 raise Refused("TopicNotFound")
             found = self.topics[name] = Topic(self, name)
-        if not self._owner(found).is_up or not (found.is_loaded or self.can_write):
+        if not found.owner.is_up and (up := [broker for broker in self.brokers if broker.is_up]):
+            found.owner = up[sum(name.encode()) % len(up)]  # the same in every process
+        if not found.owner.is_up or not (found.is_loaded or self.can_write):
             raise Refused("ServiceUnitNotReady")
-        found.load()
+        if not found.is_loaded and found.log.added:
+            found.log.open_ledger()  # as each broker does that loads a topic
+        found.is_loaded = True
         return found
-
-    def _owner(self, topic: Topic) -> Broker:
-        owner = self.brokers[topic.owner]
-        if not owner.is_up:
-            up = [index for index, broker in enumerate(self.brokers) if broker.is_up]
-            if up:
-                topic.owner = up[hash_of(topic.name) % len(up)]
-        return self.brokers[topic.owner]
 
     def partitions(self, topic: str) -> list[str]:
         """Return the names of a topic's partitions; of a topic without any, its own name."""
         topic = full_name(topic)
-        number = self.partitioned.get(topic)
-        return [*parts_of(topic, number or 0)]
-
-    def delete(self, name: str) -> None:
-        """Delete a topic without partitions, or a partition."""
-        found = self.topics.pop(full_name(name), None)
-        if found is not None:
-            found.unload()
-        self.topic_policies.pop(full_name(name), None)
+        return [*parts_of(topic, self.partitioned.get(topic, 0))]
 
     def policy(self, topic: str, name: str) -> Any:
-        for place in (
-            self.topic_policies.get(partition_of(topic)[0], {}),
-            self.namespaces.get(namespace_of(topic), Namespace()).policies,
-            self.defaults,
-        ):
-            if place.get(name) is not None:
-                return place[name]
-        return None
+        """Return the policy that applies: the topic's own, else its namespace's; None: neither has it."""
+        own = self.topic_policies.get(partition_of(topic)[0], {}).get(name)
+        return own if own is not None else self.namespaces.get(namespace_of(topic), {}).get(name)
 
     def register_schema(self, topic: str, info: Any) -> int:
         """Return the version of a schema in a topic, where it is stored if it is new; -1: no schema.
@@ -348,13 +216,12 @@ class Cluster:
         if info is None or not info.schema():
             return -1
         versions = self.schemas.setdefault(partition_of(topic)[0], [])
-        kind, definition = str(info.schema_type()), info.schema()
         for number, version in enumerate(versions):
-            if (version.kind, version.definition) == (kind, definition):
+            if (version.schema_type(), version.schema()) == (info.schema_type(), info.schema()):
                 return number
-        if versions and versions[-1].kind != kind:
+        if versions and versions[-1].schema_type() != info.schema_type():
             raise Refused("IncompatibleSchema")
-        versions.append(Schema(info, kind, definition))
+        versions.append(info)
         return len(versions) - 1
 
     def settings(self) -> dict[str, str]:
@@ -372,12 +239,8 @@ class Cluster:
         else:
             self._writes.append(action)
 
-    def stop_writes(self) -> None:
-        """Lose bookies: what is sent waits, cursors are not written, and no topic is loaded."""
-        self.can_write = False
-
     def resume_writes(self) -> None:
-        """Have them back: what waits is stored, whether or not its sender still waits for it."""
+        """Have the bookies back: what waits is stored, whether or not its sender still waits for it."""
         self.can_write = True
         writes, self._writes = self._writes, []
         for write in writes:
@@ -393,7 +256,7 @@ class Cluster:
         """Kill a broker: its topics are served by others, without what was not written down."""
         broker.is_up = False
         for topic in [*self.topics.values()]:
-            if self.brokers[topic.owner] is broker and topic.is_loaded:
+            if topic.owner is broker and topic.is_loaded:
                 topic.unload(is_orderly=False)
 
 
@@ -402,8 +265,3 @@ def full_name(topic: str) -> str:
     if "://" in topic:
         return topic
     return f"persistent://{topic}" if topic.count("/") == 2 else f"persistent://public/default/{topic}"
-
-
-def hash_of(text: str) -> int:
-    """Return a number that is the same in every process."""
-    return sum(text.encode())

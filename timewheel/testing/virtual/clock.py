@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import threading
-from queue import SimpleQueue
-from typing import Any, Self, TypeVar
+from typing import Any, Self
 
 from timewheel.core.clock import SystemClock
 from timewheel.testing.virtual.scheduler import MS
 
-T = TypeVar("T")
-
 
 class IdleSeconds(float):
-    """Seconds of such a wait as `Idle`, as the waits of the standard library pass them on."""
+    """Seconds of such a wait as `Idle`, as `SystemClock` and the waits of the standard library pass them on."""
 
     left_ms: int | None
 
@@ -47,16 +43,6 @@ class VirtualClock(SystemClock):
         if isinstance(left_ms, Idle):
             look_ms, left_ms = min(look_ms, int(left_ms)), left_ms.left_ms
         return left_ms if left_ms is not None and left_ms <= look_ms else Idle(look_ms, left_ms)
-
-    def wait(self, condition: threading.Condition, timeout_ms: int) -> bool:
-        return condition.wait(_seconds(timeout_ms))
-
-    def get(self, queue: SimpleQueue[T], timeout_ms: int) -> T:
-        return queue.get(timeout=_seconds(timeout_ms))
-
-
-def _seconds(timeout_ms: int) -> float:
-    return max(timeout_ms, 0) / 1000
 
 
 def waits_of(timeout: Any, unit_ns: int) -> tuple[int | None, int | None]:

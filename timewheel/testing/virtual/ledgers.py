@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from itertools import takewhile
 
 from timewheel.broker.admin.stats import CursorStats, Ledger
 from timewheel.broker.protocol.wire import data_field, number_field
 from timewheel.client.positions import EntryPosition
 from timewheel.core.broker_profile import BrokerProfile
 from timewheel.inspect.gaps.gap_status import reload_of
+from timewheel.testing.virtual.scheduler import Scheduler
 
 NOWHERE = EntryPosition(-1, -1)
 """Place of an entry that is not stored."""
@@ -26,7 +28,11 @@ class Sent:
     event_ms: int = 0
     deliver_at_ms: int = 0
     sequence_id: int = -1
-    size: int = 0
+
+    @property
+    def size(self) -> int:
+        texts = [*self.properties, *self.properties.values()]
+        return len(self.payload or b"") + sum(map(len, texts)) + 64
 
 
 @dataclass(slots=True)
@@ -51,6 +57,10 @@ class Entry:
         return sum(message.size for message in self.messages)
 
     @property
+    def schema_bytes(self) -> bytes | None:
+        return None if self.schema_version < 0 else self.schema_version.to_bytes(8, "big")
+
+    @property
     def payload(self) -> bytes:
         """The payload as it is stored, uncompressed: of a batch each message behind its own metadata."""
         if not self.is_batch:
@@ -66,6 +76,7 @@ class Entry:
 
 @dataclass(slots=True)
 class _Ledger:
+    number: int
     opened_ms: int
     entries: list[Entry] = field(default_factory=list)
     size_bytes: int = 0
@@ -76,43 +87,40 @@ class ManagedLedger:
 
     Args:
         profile: Limits of the ledgers.
-        now_ms: The broker's clock.
+        scheduler: The broker's clock.
         new_ledger_id: Returns the next id of the cluster.
     """
 
-    def __init__(self, profile: BrokerProfile, now_ms: Callable[[], int], new_ledger_id: Callable[[], int]) -> None:
+    def __init__(self, profile: BrokerProfile, scheduler: Scheduler, new_ledger_id: Callable[[], int]) -> None:
         self._profile = profile
-        self._now_ms = now_ms
+        self._scheduler = scheduler
         self._new_ledger_id = new_ledger_id
         self._ledgers: dict[int, _Ledger] = {}  # in order
-        self._open_id = -1
         self.added = 0
         self.last_confirmed = NOWHERE
-        self.open_ledger()
+        self._open = self.open_ledger()
 
-    def open_ledger(self) -> None:
-        """Begin another ledger, as a broker does that loads a topic; an empty one is left behind."""
-        if self._ledgers and not self._ledgers[self._open_id].entries:
-            del self._ledgers[self._open_id]
-        self._open_id = self._new_ledger_id()
-        self._ledgers[self._open_id] = _Ledger(self._now_ms())
+    def open_ledger(self) -> _Ledger:
+        """Begin another ledger, and leave no empty one behind."""
+        if self._ledgers and not self._open.entries:
+            del self._ledgers[self._open.number]
+        number = self._new_ledger_id()
+        self._open = self._ledgers[number] = _Ledger(number, self._scheduler.now_ms)
         if self.last_confirmed.ledger < 0:
-            self.last_confirmed = EntryPosition(self._open_id, -1)
+            self.last_confirmed = EntryPosition(number, -1)
+        return self._open
 
     def append(self, entry: Entry) -> EntryPosition:
         """Store an entry behind all others; return its position."""
-        ledger = self._ledgers[self._open_id]
-        if ledger.entries and self._is_full(ledger):
-            self.open_ledger()
-            ledger = self._ledgers[self._open_id]
-        entry.position = self.last_confirmed = EntryPosition(self._open_id, len(ledger.entries))
+        ledger = self.open_ledger() if self._open.entries and self._is_full(self._open) else self._open
+        entry.position = self.last_confirmed = EntryPosition(ledger.number, len(ledger.entries))
         ledger.entries.append(entry)
         ledger.size_bytes += entry.size
         self.added += 1
         return entry.position
 
     def _is_full(self, ledger: _Ledger) -> bool:
-        profile, age_ms = self._profile, self._now_ms() - ledger.opened_ms
+        profile, age_ms = self._profile, self._scheduler.now_ms - ledger.opened_ms
         is_large = len(ledger.entries) >= profile.ledger_max_entries or ledger.size_bytes >= profile.ledger_max_bytes
         return (is_large and age_ms >= profile.ledger_min_age_ms) or age_ms >= profile.ledger_max_age_ms
 
@@ -125,15 +133,9 @@ class ManagedLedger:
 
     def after(self, position: EntryPosition) -> Entry | None:
         """Return the first entry behind a position; None: there is none yet."""
-        ledger = self._ledgers.get(position.ledger)
-        if ledger is not None and position.entry + 1 < len(ledger.entries):
-            return ledger.entries[position.entry + 1]
         if position >= self.last_confirmed:
             return None
-        for number, following in self._ledgers.items():
-            if number > position.ledger and following.entries:
-                return following.entries[0]
-        return None
+        return next(self.all_after(position), None)
 
     def all_after(self, position: EntryPosition) -> Iterator[Entry]:
         """Yield all entries behind a position."""
@@ -142,6 +144,10 @@ class ManagedLedger:
                 entries = ledger.entries
                 for index in range(position.entry + 1 if number == position.ledger else 0, len(entries)):
                     yield entries[index]
+
+    def between(self, begin: EntryPosition, end: EntryPosition) -> Iterator[Entry]:
+        """Yield the entries behind a position, up to another."""
+        return takewhile(lambda entry: entry.position <= end, self.all_after(begin))
 
     def number_after(self, position: EntryPosition) -> int:
         """Return how many entries are behind a position."""
@@ -160,7 +166,7 @@ class ManagedLedger:
         """Delete the ledgers that end at or before a position, but for the open one."""
         for number in [number for number in self._ledgers if number <= position.ledger]:
             ledger = self._ledgers[number]
-            if number != self._open_id and (number < position.ledger or position.entry + 1 >= len(ledger.entries)):
+            if ledger is not self._open and (number < position.ledger or position.entry + 1 >= len(ledger.entries)):
                 del self._ledgers[number]
 
     @property
@@ -181,14 +187,14 @@ class Cursor:
 
     Attributes:
         mark_delete: All entries up to here are acknowledged.
-        acked: Entry numbers acknowledged behind it, by ledger.
+        acked: Entries acknowledged behind it.
         read: The last entry that was read in order; the next read begins behind it.
     """
 
     def __init__(self, log: ManagedLedger, mark_delete: EntryPosition) -> None:
         self._log = log
         self.mark_delete = self.read = mark_delete
-        self.acked: dict[int, set[int]] = {}
+        self.acked: set[EntryPosition] = set()
         self.consumed = 0
         self.cursor_ledger = -1  # of its own ledger; -1: it was not written since the topic was loaded
         self._written = mark_delete
@@ -196,17 +202,31 @@ class Cursor:
         self._unwritten: list[EntryPosition] = []  # acknowledged since the cursor was written
 
     def is_acked(self, position: EntryPosition) -> bool:
-        return position <= self.mark_delete or position.entry in self.acked.get(position.ledger, ())
+        return position <= self.mark_delete or position in self.acked
 
-    def acknowledge(self, position: EntryPosition) -> bool:
-        """Acknowledge an entry; return False if it was acknowledged before."""
-        if self.is_acked(position):
-            return False
-        self.consumed += 1
-        self._unwritten.append(position)
-        self.acked.setdefault(position.ledger, set()).add(position.entry)
+    def acknowledge(self, position: EntryPosition) -> None:
+        if not self.is_acked(position):
+            self.consumed += 1
+            self._unwritten.append(position)
+            self.acked.add(position)
+            self._advance()
+
+    def acknowledge_to(self, position: EntryPosition) -> None:
+        """Acknowledge all entries up to a position."""
+        position = min(position, self._log.last_confirmed)
+        for entry in self._log.between(self.mark_delete, position):
+            if entry.position not in self.acked:
+                self.consumed += 1
+                self._unwritten.append(entry.position)
+        self.mark_delete = max(self.mark_delete, position)
+        self.acked = {one for one in self.acked if one > position}
         self._advance()
-        return True
+
+    def _advance(self) -> None:
+        while self.acked and (entry := self._log.after(self.mark_delete)) is not None and entry.position in self.acked:
+            self.acked.remove(entry.position)
+            self.mark_delete = entry.position
+        self.read = max(self.read, self.mark_delete)
 
     def write(self, now_ms: int, ledger_id: Callable[[], int], *, at_once: bool = False) -> bool:
         """Write it down, unless it was within the last second; return whether it is written."""
@@ -220,66 +240,27 @@ class Cursor:
 
     def crash(self) -> None:
         """Forget all acknowledgements since it was written, as a broker does that is killed."""
-        forgotten, end = set(self._unwritten), self.mark_delete
-        for entry in self._log.all_after(self._written):
-            if entry.position > end:
-                break
-            if entry.position not in forgotten:
-                self.acked.setdefault(entry.position.ledger, set()).add(entry.position.entry)
-        for position in forgotten:
-            self.acked.get(position.ledger, set()).discard(position.entry)
-        self.acked = {ledger: entries for ledger, entries in self.acked.items() if entries}
+        self.acked.update(entry.position for entry in self._log.between(self._written, self.mark_delete))
+        self.acked.difference_update(self._unwritten)
         self.mark_delete = self._written
-
-    def acknowledge_to(self, position: EntryPosition) -> None:
-        """Acknowledge all entries up to a position."""
-        position = min(position, self._log.last_confirmed)
-        for entry in self._log.all_after(self.mark_delete):
-            if entry.position > position:
-                break
-            entries = self.acked.get(entry.position.ledger)
-            if entries is None or entry.position.entry not in entries:
-                self._unwritten.append(entry.position)
-                self.consumed += 1
-            else:
-                entries.discard(entry.position.entry)
-        self.mark_delete = max(self.mark_delete, position)
-        self.acked = {ledger: entries for ledger, entries in self.acked.items() if entries}
-        self._advance()
-
-    def _advance(self) -> None:
-        while self.acked and (entry := self._log.after(self.mark_delete)) is not None:
-            ledger, number = entry.position
-            entries = self.acked.get(ledger)
-            if entries is None or number not in entries:
-                break
-            entries.discard(number)
-            if not entries:
-                del self.acked[ledger]
-            self.mark_delete = entry.position
-        self.read = max(self.read, self.mark_delete)
 
     def ranges(self) -> list[tuple[EntryPosition, EntryPosition]]:
         """Return the acknowledged ranges behind the mark-delete position: each from behind one entry up to another.
 
         A range ends with its ledger.
         """
-        found = []
-        for ledger in sorted(self.acked):
-            first = last = -2
-            for entry in sorted(self.acked[ledger]):
-                if entry != last + 1:
-                    if first >= 0:
-                        found.append((EntryPosition(ledger, first - 1), EntryPosition(ledger, last)))
-                    first = entry
-                last = entry
-            found.append((EntryPosition(ledger, first - 1), EntryPosition(ledger, last)))
+        found: list[tuple[EntryPosition, EntryPosition]] = []
+        for position in sorted(self.acked):
+            begin = EntryPosition(position.ledger, position.entry - 1)
+            if found and found[-1][1] == begin:
+                begin, _ = found.pop()
+            found.append((begin, position))
         return found
 
     @property
     def backlog(self) -> int:
         """Number of entries that are not acknowledged."""
-        return self._log.number_after(self.mark_delete) - sum(map(len, self.acked.values()))
+        return self._log.number_after(self.mark_delete) - len(self.acked)
 
     def rewind(self) -> None:
         """Read again from the first entry that is not acknowledged."""
@@ -304,8 +285,7 @@ class Cursor:
         """Forget what its last write did not hold, by the broker's limit and format; read again from there."""
         if self.acked:
             for run in reload_of(self.stats(), self._log.ledgers, profile).forgotten:
-                self.acked[run.ledger].difference_update(range(run.first, run.last + 1))
-            self.acked = {ledger: entries for ledger, entries in self.acked.items() if entries}
+                self.acked -= {EntryPosition(run.ledger, entry) for entry in range(run.first, run.last + 1)}
         self.consumed, self.cursor_ledger = 0, -1
         self._advance()
         self.rewind()

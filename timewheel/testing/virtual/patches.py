@@ -36,8 +36,6 @@ from timewheel.testing.virtual.scheduler import Killed, S, Scheduler
 class Lock:
     """A lock whose wait is the scheduler's, on its threads."""
 
-    __slots__ = ("__weakref__", "_real", "_scheduler", "locked", "release")
-
     def __init__(self, scheduler: Scheduler, real: LockType | None = None) -> None:
         self._scheduler = scheduler
         self._real = allocate_lock() if real is None else real
@@ -52,50 +50,44 @@ class Lock:
             return False
         if not self._scheduler.is_mine:
             return real.acquire(True, timeout)
-        return self._scheduler.wait(self._is_free, *waits_of(timeout, S)) and real.acquire(
-            True, 0 if timeout >= 0 else -1
-        )
+        is_free = self._scheduler.wait(lambda: not real.locked(), *waits_of(timeout, S))
+        return is_free and real.acquire(True, 0 if timeout >= 0 else -1)
 
-    def __enter__(self) -> bool:
-        return self._real.acquire(False) or self.acquire()
+    __enter__ = acquire
 
     def __exit__(self, *_: object) -> None:
         self.release()
-
-    def _is_free(self) -> bool:
-        return not self.locked()
 
     def _at_fork_reinit(self) -> None:
         Lock.__init__(self, self._scheduler)
 
 
-class VirtualQueue:
-    """A `queue.SimpleQueue` whose wait is the scheduler's."""
+class SimpleQueue:
+    """A queue whose wait is the scheduler's; made on another thread, it is the `queue.SimpleQueue` in C."""
 
-    __slots__ = ("_items", "_scheduler")
+    __class_getitem__ = classmethod(GenericAlias)  # type: ignore[var-annotated]
 
-    def __init__(self, scheduler: Scheduler) -> None:
-        self._scheduler = scheduler
+    def __new__(cls) -> Any:
+        return super().__new__(cls) if _active and _active[0].is_mine else RealSimpleQueue()
+
+    def __init__(self) -> None:
+        self._scheduler = _active[0]
         self._items: deque[Any] = deque()
 
     def put(self, item: Any, block: bool = True, timeout: float | None = None) -> None:  # noqa: ARG002 - as queue's
         self._items.append(item)
 
-    def put_nowait(self, item: Any) -> None:
-        self._items.append(item)
+    put_nowait = put
 
     def get(self, block: bool = True, timeout: float | None = None) -> Any:
         if block and not self._items:
-            self._scheduler.wait(self._is_filled, *waits_of(timeout, S))
-        return self.get_nowait()
-
-    def get_nowait(self) -> Any:
+            self._scheduler.wait(lambda: bool(self._items), *waits_of(timeout, S))
         if not self._items:
             raise queue.Empty
         return self._items.popleft()
 
-    def _is_filled(self) -> bool:
-        return bool(self._items)
+    def get_nowait(self) -> Any:
+        return self.get(block=False)
 
     def empty(self) -> bool:
         return not self._items
@@ -104,23 +96,8 @@ class VirtualQueue:
         return len(self._items)
 
 
-class SimpleQueue:
-    """Makes a `VirtualQueue` on a scheduler's threads, else a `queue.SimpleQueue`."""
-
-    def __new__(cls) -> Any:
-        scheduler = _scheduler_of_this_thread()
-        return RealSimpleQueue() if scheduler is None else VirtualQueue(scheduler)
-
-    def __class_getitem__(cls, item: Any) -> Any:
-        return GenericAlias(cls, item)
-
-
 _active: list[Scheduler] = []
 """The scheduler of this interpreter, if there is one: the modules that it patches are the interpreter's."""
-
-
-def _scheduler_of_this_thread() -> Scheduler | None:
-    return _active[0] if _active and _active[0].is_mine else None
 
 
 @contextmanager
@@ -141,10 +118,11 @@ def patched(scheduler: Scheduler, random_bytes: Callable[[int], bytes] | None = 
         # First: it writes into the functions of `time` themselves, which must be the real ones then.
         stack.enter_context(_dates_of(scheduler))
         by_identity: dict[int, Any] = {}
-        drawn: list[Replacement] = []
+        kinds = (_of_waits, _of_clocks, _of_threads, _of_identities, _of_failures)
+        replacements = [made for of in kinds for made in of(scheduler)]
         if random_bytes is not None:
-            drawn.append((os, "urandom", either(lambda: scheduler.is_mine, os.urandom, random_bytes)))
-        for owner, name, made in drawn + [made for of in _KINDS for made in of(scheduler)]:
+            replacements.append(either(scheduler, os, "urandom", random_bytes))
+        for owner, name, made in replacements:
             by_identity[id(getattr(owner, name))] = made
             stack.enter_context(mock.patch.object(owner, name, made))
         stack.enter_context(_imported(by_identity, scheduler))
@@ -181,77 +159,60 @@ def _imported(by_identity: dict[int, Any], scheduler: Scheduler) -> Iterator[Non
             names[name] = value
 
 
-def either(is_mine: Callable[[], bool], real: Callable[..., Any], virtual: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a function that calls the virtual one on a scheduler's threads, and the real one on others."""
-
-    def called(*arguments: Any, **options: Any) -> Any:
-        return (virtual if is_mine() else real)(*arguments, **options)
-
-    return called
-
-
 Replacement = tuple[Any, str, Any]
 """A module or class, a name in it, and what has this name in virtual time."""
 
 
+def either(scheduler: Scheduler, owner: Any, name: str, virtual: Callable[..., Any]) -> Replacement:
+    """Return a function that calls the virtual one on a scheduler's threads, and the real one on others."""
+    real = getattr(owner, name)
+
+    def called(*arguments: Any, **options: Any) -> Any:
+        return (virtual if scheduler.is_mine else real)(*arguments, **options)
+
+    return owner, name, called
+
+
 def _of_waits(scheduler: Scheduler) -> list[Replacement]:
     """Return locks and queues. Conditions, events, semaphores and the other queues are built on them."""
-
-    def is_mine() -> bool:
-        return scheduler.is_mine
-
-    lock = either(is_mine, threading.Lock, lambda: Lock(scheduler))
-    # Over `_allocate_lock`, which the one in C is not.
-    made_in_python: Any = vars(threading)["_PyRLock"]
     return [
-        (threading, "Lock", lock),
-        (threading, "_allocate_lock", lock),
-        (threading, "RLock", either(is_mine, threading.RLock, made_in_python)),
+        either(scheduler, threading, "Lock", lambda: Lock(scheduler)),
+        either(scheduler, threading, "_allocate_lock", lambda: Lock(scheduler)),
+        # Over `_allocate_lock`, which the one in C is not.
+        either(scheduler, threading, "RLock", vars(threading)["_PyRLock"]),
         (queue, "SimpleQueue", SimpleQueue),
     ]
 
 
 def _of_clocks(scheduler: Scheduler) -> list[Replacement]:
-    def is_mine() -> bool:
-        return scheduler.is_mine
-
     def sleep(duration_s: float, /) -> None:
         if duration_s < 0:
             raise ValueError("sleep length must be non-negative")
         scheduler.wait(None, round(duration_s * S))
 
-    monotonic = either(is_mine, time.monotonic, lambda: scheduler.monotonic_ns / S)
+    def monotonic() -> float:
+        return scheduler.monotonic_ns / S
+
+    # Event loops have calls at a later time.
     return [
+        either(scheduler, asyncio.DefaultEventLoopPolicy, "new_event_loop", lambda _: VirtualLoop(scheduler)),
         (clock, "SystemClock", VirtualClock),
-        (threading, "_time", monotonic),
-        (queue, "time", monotonic),
-        (time, "monotonic", monotonic),
-        (time, "monotonic_ns", either(is_mine, time.monotonic_ns, lambda: scheduler.monotonic_ns)),
-        (time, "time", either(is_mine, time.time, lambda: scheduler.now_ns / S)),
-        (time, "time_ns", either(is_mine, time.time_ns, lambda: scheduler.now_ns)),
-        (time, "sleep", either(is_mine, time.sleep, sleep)),
+        either(scheduler, threading, "_time", monotonic),
+        either(scheduler, queue, "time", monotonic),
+        either(scheduler, time, "monotonic", monotonic),
+        either(scheduler, time, "monotonic_ns", lambda: scheduler.monotonic_ns),
+        either(scheduler, time, "time", lambda: scheduler.now_ns / S),
+        either(scheduler, time, "time_ns", lambda: scheduler.now_ns),
+        either(scheduler, time, "sleep", sleep),
     ]
-
-
-def _of_event_loops(scheduler: Scheduler) -> list[Replacement]:
-    policy = asyncio.DefaultEventLoopPolicy
-    real = policy.new_event_loop
-
-    def new_event_loop(policy: Any) -> asyncio.AbstractEventLoop:
-        return VirtualLoop(scheduler) if scheduler.is_mine else real(policy)
-
-    return [(policy, "new_event_loop", new_event_loop)]
 
 
 def _of_identities(scheduler: Scheduler) -> list[Replacement]:
     """Of processes and threads: by their numbers here, not by what chance gives them."""
     real_init, numbers = Thread.__init__, itertools.count(1)
 
-    def is_mine() -> bool:
-        return scheduler.is_mine
-
     def init(thread: Thread, *given: Any, **named: Any) -> None:
-        if is_mine():
+        if scheduler.is_mine:
             vars(thread)["_virtual_number"] = next(numbers)
         real_init(thread, *given, **named)
 
@@ -264,10 +225,10 @@ def _of_identities(scheduler: Scheduler) -> list[Replacement]:
         return 1 if process is None else process.pid
 
     return [
-        (threading, "_counter", either(is_mine, vars(threading)["_counter"], partial(next, numbers))),
+        either(scheduler, threading, "_counter", partial(next, numbers)),
         (Thread, "__init__", init),
         (Thread, "__hash__", hash_of),
-        (os, "getpid", either(is_mine, os.getpid, getpid)),
+        either(scheduler, os, "getpid", getpid),
     ]
 
 
@@ -338,13 +299,10 @@ def _of_failures(scheduler: Scheduler) -> list[Replacement]:
     def excepthook(raised: Any) -> None:
         if raised.thread is None or scheduler.task_of(raised.thread) is None:
             real(raised)
-        elif not isinstance(raised.exc_value, Killed):
-            scheduler.failed(raised.thread, raised.exc_value)
+        else:
+            scheduler.failed(raised.thread.name, raised.exc_value)
 
     return [(threading, "excepthook", excepthook), (logger, "critical", tell)]
-
-
-_KINDS = (_of_waits, _of_clocks, _of_event_loops, _of_threads, _of_identities, _of_failures)
 
 
 @contextmanager

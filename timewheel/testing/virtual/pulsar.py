@@ -38,10 +38,7 @@ from timewheel.testing.virtual.client import Configuration, MessageBuilder, Nati
 from timewheel.testing.virtual.ledgers import Sent
 from timewheel.testing.virtual.patches import either, patched
 from timewheel.testing.virtual.scheduler import MS, Process, Scheduler, longest_waiting
-from timewheel.testing.virtual.sessions import VirtualSession, reaching
-
-SERVICE_URL = "pulsar://virtual:6650"
-ADMIN_URL = "http://virtual:8080"
+from timewheel.testing.virtual.sessions import VirtualSession
 
 
 class Waiting(NamedTuple):
@@ -113,9 +110,15 @@ class VirtualPulsar:
             makes the same history, in processes with the same ``PYTHONHASHSEED``. None: the thread that has waited
             longest, and true randomness.
 
+    Attributes:
+        version: What the brokers report.
+
     Raises:
         RuntimeError: Another virtual Pulsar is active in this process.
     """
+
+    service_url = "pulsar://virtual:6650"
+    admin_url = "http://virtual:8080"
 
     def __init__(
         self,
@@ -131,35 +134,28 @@ class VirtualPulsar:
         self.scheduler = Scheduler(begins_ns, longest_waiting if drawn is None else drawn.choice)
         profile = BrokerProfile.named(version) if isinstance(version, str) else version
         self.cluster = Cluster(self.scheduler, profile, brokers=brokers)
+        self.version = self.cluster.version
         self.admin_transport = VirtualAdmin(self.cluster)
         self._clients: list[NativeClient | VirtualSession] = []
         self._stack = ExitStack()
-        self._pids = itertools.count(2)
-        self.new_pid = partial(next, self._pids)
+        self.new_pid = partial(next, itertools.count(2))
 
     def __enter__(self) -> Self:
         with ExitStack() as stack:
-            is_mine = self._is_mine
             stack.enter_context(patched(self.scheduler, self._random_bytes))
             stack.enter_context(mock.patch.dict(base_producer._STAMPS, clear=True))  # noqa: SLF001 - by process
-            for name in (
-                "ProducerConfiguration",
-                "ConsumerConfiguration",
-                "ReaderConfiguration",
-                "ClientConfiguration",
+            for owner, name, virtual in (
+                (_pulsar, "ProducerConfiguration", Configuration),
+                (_pulsar, "ConsumerConfiguration", Configuration),
+                (_pulsar, "ReaderConfiguration", Configuration),
+                (_pulsar, "ClientConfiguration", Configuration),
+                (_pulsar, "MessageBuilder", MessageBuilder),
+                (_pulsar, "Client", self._native),
+                (Dialer, "reach", self._reach),
+                (Dialer, "responds", lambda _: True),
+                (httpx.HTTPTransport, "handle_request", self._handling(httpx.HTTPTransport.handle_request)),
             ):
-                stack.enter_context(
-                    mock.patch.object(_pulsar, name, either(is_mine, getattr(_pulsar, name), Configuration))
-                )
-            for name, made in (("MessageBuilder", MessageBuilder), ("Client", self._native)):
-                stack.enter_context(mock.patch.object(_pulsar, name, either(is_mine, getattr(_pulsar, name), made)))
-            reach = either(is_mine, Dialer.reach, reaching(self.cluster, self._clients.append))
-            stack.enter_context(mock.patch.object(Dialer, "reach", reach))
-            stack.enter_context(mock.patch.object(Dialer, "responds", either(is_mine, Dialer.responds, lambda _: True)))
-            handle_request = httpx.HTTPTransport.handle_request
-            stack.enter_context(
-                mock.patch.object(httpx.HTTPTransport, "handle_request", self._handling(handle_request))
-            )
+                stack.enter_context(mock.patch.object(*either(self.scheduler, owner, name, virtual)))
             self._stack = stack.pop_all()
         return self
 
@@ -172,20 +168,20 @@ class VirtualPulsar:
         if error is None:
             self.scheduler.raise_failure()
 
-    def _is_mine(self) -> bool:
-        return self.scheduler.is_mine
-
     def _native(self, _: str, settings: Configuration) -> NativeClient:
-        client = NativeClient(
-            self.cluster, settings, lambda error: self.scheduler.failed(threading.current_thread(), error)
-        )
+        client = NativeClient(self.cluster, settings)
         self._clients.append(client)
         return client
 
+    def _reach(self, dialer: Dialer, topic: str, *, keep_payload: bool = False) -> VirtualSession:
+        request_ms = dialer._request_ms  # noqa: SLF001 - it is asked in place of the dialer
+        session = VirtualSession(self.cluster, topic, keep_payload=keep_payload, request_ms=request_ms)
+        self._clients.append(session)
+        return session
+
     def _handling(self, real: Callable[..., httpx.Response]) -> Callable[..., httpx.Response]:
         def handle_request(transport: httpx.HTTPTransport, request: httpx.Request) -> httpx.Response:
-            is_admin = request.url.path.startswith(("/admin/v2", "/lookup/v2"))
-            if is_admin and self._is_mine():
+            if request.url.path.startswith(("/admin/v2", "/lookup/v2")):
                 return self.admin_transport.handle_request(request)
             return real(transport, request)
 
@@ -197,26 +193,13 @@ class VirtualPulsar:
 
     # Clients
 
-    @property
-    def service_url(self) -> str:
-        return SERVICE_URL
-
-    @property
-    def admin_url(self) -> str:
-        return ADMIN_URL
-
-    @property
-    def version(self) -> str:
-        """The version that the brokers report."""
-        return self.cluster.version
-
     def client(self, **options: Any) -> pulsar.Client:
         """Return a new client; ``options`` as for `pulsar.Client`."""
-        return pulsar.Client(SERVICE_URL, **options)
+        return pulsar.Client(self.service_url, **options)
 
     def admin(self, **options: Any) -> AdminClient:
         """Return a new client of the admin API; ``options`` as for `timewheel.AdminClient`."""
-        return AdminClient(ADMIN_URL, transport=self.admin_transport, **options)
+        return AdminClient(self.admin_url, transport=self.admin_transport, **options)
 
     # Time
 
@@ -270,7 +253,7 @@ class VirtualPulsar:
 
     def stop_writes(self) -> None:
         """Let the brokers lose their bookies: sends wait, and may time out; acknowledgements are kept in memory."""
-        self.cluster.stop_writes()
+        self.cluster.can_write = False
 
     def resume_writes(self) -> None:
         """Let them write again; all that waits is stored."""
@@ -280,20 +263,16 @@ class VirtualPulsar:
 
     def pending(self, topic: str | None = None) -> list[Waiting]:
         """Return the messages that a subscription has not acknowledged, by due time; of one topic, or of all."""
-        found: list[Waiting] = []
-        names = None if topic is None else set(self.cluster.partitions(topic))
-        for name, one in self.cluster.topics.items():
-            if names is not None and name not in names:
-                continue
-            for subscription in one.subscriptions.values():
-                if not subscription.is_durable:
-                    continue
-                for entry in one.log.all_after(subscription.cursor.mark_delete):
-                    if not subscription.cursor.is_acked(entry.position):
-                        found += [
-                            Waiting(name, subscription.name, sent.payload or b"", sent.properties, _due(sent))
-                            for sent in entry.messages
-                        ]
+        names = self.cluster.topics if topic is None else self.cluster.partitions(topic)
+        found = [
+            Waiting(name, subscription.name, sent.payload or b"", sent.properties, _due(sent))
+            for name, one in self.cluster.topics.items()
+            if name in names
+            for subscription in one.subscriptions.values()
+            if subscription.is_durable
+            for entry in subscription.unacknowledged()
+            for sent in entry.messages
+        ]
         never = dt.datetime.max.replace(tzinfo=dt.UTC)
         return sorted(found, key=lambda waiting: waiting.due or never)
 

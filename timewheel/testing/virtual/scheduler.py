@@ -15,6 +15,7 @@ import traceback
 # The real ones: `patches` replaces those of the modules.
 from _thread import allocate_lock, get_ident
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from heapq import heappop, heappush
 from itertools import count
 from threading import Thread
@@ -55,31 +56,13 @@ class Task:
         process: Whatever is killed and frozen together with it; None for the test itself.
     """
 
-    __slots__ = (
-        "deadline_ns",
-        "ident",
-        "interval_ns",
-        "is_done",
-        "is_killed",
-        "is_last",
-        "is_looking",
-        "is_ours",
-        "is_ready",
-        "look_ns",
-        "name",
-        "process",
-        "seen",
-        "timed_out",
-        "turn",
-    )
-
     def __init__(self, name: str, process: Process | None) -> None:
         self.name = name
         self.process = process
         self.ident = 0
         self.turn = allocate_lock()  # released when it gets the turn
         self.turn.acquire()
-        self.is_ready: Callable[[], bool] | None = None
+        self.is_ready: Condition = None
         self.deadline_ns: int | None = None
         self.interval_ns: int | None = None  # in which it looks around, if anything has happened
         self.look_ns: int | None = None  # when it does; None: nothing has happened since its wait began
@@ -92,33 +75,61 @@ class Task:
         # It runs no code of a user, who might change what another thread looks for.
         self.is_ours = name.startswith(_OURS) and not name.startswith(_USERS)
 
+    @property
+    def is_frozen(self) -> bool:
+        return self.process is not None and self.process.is_frozen and not self.is_killed
+
+    @property
+    def can_go_on(self) -> bool:
+        return self.is_ready is not None and not self.is_frozen and self.is_ready()
+
 
 _OURS, _USERS = ("timewheel-", "pulsar-client"), ("timewheel-worker", "timewheel-handlers")
 
 
+@dataclass(eq=False)
 class Process:
     """Threads that are killed and frozen together, like the threads of an operating system's process."""
 
-    def __init__(self, name: str, pid: int) -> None:
-        self.name = name
-        self.pid = pid
-        self.is_frozen = False
-        self.is_cut_off = False  # from the brokers
+    name: str
+    pid: int
+    is_frozen: bool = False
+    is_cut_off: bool = False  # from the brokers
 
 
 class Timer:
     """An action at a time; runs on the thread that has the turn, and must not wait."""
 
-    __slots__ = ("action", "at_ns")
-
-    def __init__(self, at_ns: int, action: Callable[[], None]) -> None:
-        self.at_ns = at_ns
+    def __init__(self, action: Callable[[], None]) -> None:
         self.action: Callable[[], None] | None = action
 
     def cancel(self) -> None:
         self.action = None
 
 
+class Alarm:
+    """An action that is scheduled at most once at a time."""
+
+    def __init__(self, scheduler: Scheduler, action: Callable[[], None]) -> None:
+        self._scheduler = scheduler
+        self._action = action
+        self._timer: Timer | None = None
+
+    @property
+    def is_set(self) -> bool:
+        return self._timer is not None and self._timer.action is not None
+
+    def set(self, delay_ns: int) -> None:
+        """Schedule the action, unless it is."""
+        if not self.is_set:
+            self._timer = self._scheduler.at(delay_ns, self._action)
+
+    def cancel(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+
+
+Condition = Callable[[], bool] | None
 Choose = Callable[[Sequence[Task]], Task]
 """Returns which of several threads, the one that has waited longest first, runs next."""
 
@@ -148,7 +159,6 @@ class Scheduler:
         self._wall_ns = now_ns  # of the wall clock, when the monotonic clock is 0
         self._choose = choose
         self._tasks: dict[int, Task] = {}  # by the thread's identifier
-        self._starting: dict[Thread, Task] = {}
         self._of_threads: dict[Thread, Task] = {}
         self._waiting: list[Task] = []  # the one that has waited longest first
         self._timers: list[tuple[int, int, Timer]] = []
@@ -168,6 +178,10 @@ class Scheduler:
         """The wall clock, UTC nanoseconds since 1970."""
         return self._wall_ns + self.monotonic_ns
 
+    @property
+    def now_ms(self) -> int:
+        return self.now_ns // MS
+
     def skew(self, by_ns: int) -> None:
         """Let the wall clock jump."""
         self._wall_ns += by_ns
@@ -176,8 +190,8 @@ class Scheduler:
 
     def at(self, delay_ns: int, action: Callable[[], None]) -> Timer:
         """Schedule an action after a delay; at the same time, in the order of the calls."""
-        timer = Timer(self.monotonic_ns + max(delay_ns, 0), action)
-        heappush(self._timers, (timer.at_ns, next(self._numbers), timer))
+        timer = Timer(action)
+        heappush(self._timers, (self.monotonic_ns + max(delay_ns, 0), next(self._numbers), timer))
         return timer
 
     def happen(self) -> None:
@@ -197,12 +211,7 @@ class Scheduler:
         return get_ident() in self._tasks
 
     def wait(
-        self,
-        is_ready: Callable[[], bool] | None,
-        timeout_ns: int | None = None,
-        look_ns: int | None = None,
-        *,
-        is_last: bool = False,
+        self, is_ready: Condition, timeout_ns: int | None = None, look_ns: int | None = None, *, is_last: bool = False
     ) -> bool:
         """Pass the turn on until ``is_ready()``, or for a time; return False if the time passed before.
 
@@ -227,11 +236,7 @@ class Scheduler:
             self._happened += 1
         task.seen = self._happened
         self._waiting.append(task)
-        following = self._next()
-        if following is not task:
-            self.current = following
-            following.turn.release()
-            task.turn.acquire()
+        self._pass_turn(task)
         if task.is_killed:
             raise Killed
         if task is self.first and (error := self._error) is not None:
@@ -239,45 +244,45 @@ class Scheduler:
             raise error
         return not task.timed_out
 
+    def _pass_turn(self, task: Task) -> None:
+        """Let another thread run, and wait until this one is chosen."""
+        following = self._next()
+        if following is not task:
+            self.current = following
+            following.turn.release()
+            task.turn.acquire()
+
     def yield_turn(self) -> None:
         """Let the other threads run whose waits are over; no time passes."""
-        if any(task.is_ready is not None and not _is_frozen(task) and task.is_ready() for task in self._waiting):
+        if any(task.can_go_on for task in self._waiting):
             self.wait(_always)
 
     def advance(self, duration_ns: int) -> None:
         """Let time pass: return when everything up to then has happened."""
         until_ns = self.monotonic_ns + duration_ns
         while True:
-            self.wait(self._has_work, until_ns - self.monotonic_ns, is_last=True)
+            self.wait(lambda: bool(self._for_first), until_ns - self.monotonic_ns, is_last=True)
             if not self._for_first:
                 return
             while self._for_first:
                 self._for_first.pop(0)()
 
-    def _has_work(self) -> bool:
-        return bool(self._for_first)
-
     def _next(self) -> Task:
         while True:
-            ready = [
-                task
-                for task in self._waiting
-                if task.is_ready is not None and not _is_frozen(task) and (task.is_killed or task.is_ready())
-            ]
-            if ready:
-                return self._woken(ready[0] if len(ready) == 1 else self._choose(ready), timed_out=False)
+            if ready := [task for task in self._waiting if task.can_go_on]:
+                return self._woken(ready, timed_out=False)
             if not self._pass_time():
                 self._error = NothingToWaitFor([(task.name, _place(task)) for task in self._waiting])
-                return self._woken(self.first, timed_out=True)
+                return self._woken([self.first], timed_out=True)
             over = [task for task in self._waiting if self._is_due(task)]
             if over := [task for task in over if not task.is_last] or over:
-                return self._woken(over[0] if len(over) == 1 else self._choose(over), timed_out=True)
+                return self._woken(over, timed_out=True)
 
     def _pass_time(self) -> bool:
         """Jump to the next timer or deadline, and run the timers that are due; False: there is neither."""
         while self._timers and self._timers[0][2].action is None:
             heappop(self._timers)
-        awake = [task for task in self._waiting if not _is_frozen(task)]
+        awake = [task for task in self._waiting if not task.is_frozen]
         deadlines = [task.deadline_ns for task in awake if task.deadline_ns is not None]
         if self._timers:
             deadlines.append(self._timers[0][0])
@@ -298,25 +303,23 @@ class Scheduler:
 
     def _fire(self, timer: Timer) -> bool:
         action, timer.action = timer.action, None
-        if action is None:
-            return False
         try:
-            action()
+            if action is not None:
+                action()
         except Exception as error:  # noqa: BLE001 - of no thread: raised in the first
-            self.failures.append(("the clock", error))
-        return True
+            self.failed("the clock", error)
+        return action is not None
 
     def _is_due(self, task: Task) -> bool:
         now_ns = self.monotonic_ns
-        ends = (task.deadline_ns is not None and task.deadline_ns <= now_ns) or (
-            task.look_ns is not None and task.look_ns <= now_ns
-        )
-        if not ends or _is_frozen(task):
+        ends = [at_ns for at_ns in (task.deadline_ns, task.look_ns) if at_ns is not None]
+        if not ends or min(ends) > now_ns or task.is_frozen:
             return False
         # Whatever a timer of the same moment ends is no time-out.
-        return not (self._timers and self._timers[0][0] <= self.monotonic_ns)
+        return not (self._timers and self._timers[0][0] <= now_ns)
 
-    def _woken(self, task: Task, *, timed_out: bool) -> Task:
+    def _woken(self, ready: Sequence[Task], *, timed_out: bool) -> Task:
+        task = ready[0] if len(ready) == 1 else self._choose(ready)
         self._waiting.remove(task)
         now_ns = self.monotonic_ns
         task.timed_out = timed_out
@@ -330,7 +333,7 @@ class Scheduler:
         """Make a thread that is about to be started one of this scheduler's, in the process of the present one."""
         task = Task(thread.name, self.current.process)
         task.is_ready = _always
-        self._starting[thread] = self._of_threads[thread] = task
+        self._of_threads[thread] = task
         self._waiting.append(task)
 
     def task_of(self, thread: Thread) -> Task | None:
@@ -339,7 +342,7 @@ class Scheduler:
 
     def run(self, thread: Thread, main: Callable[[], Any]) -> None:
         """Run the whole of an adopted thread; called on it."""
-        task = self._starting.pop(thread)
+        task = self._of_threads[thread]
         task.ident = get_ident()
         task.turn.acquire()
         self._tasks[task.ident] = task
@@ -351,13 +354,13 @@ class Scheduler:
             task.is_done = True
             self._happened += 1
             if self.current is task:
-                self.current = following = self._next()
-                following.turn.release()
+                self.current = self._next()
+                self.current.turn.release()
 
-    def failed(self, thread: Thread | None, error: BaseException | None) -> None:
+    def failed(self, name: str, error: BaseException) -> None:
         """Record what ended a thread; the first thread learns it at its next `raise_failure`."""
-        if error is not None and not isinstance(error, Killed):
-            self.failures.append((thread.name if thread else "a thread", error))
+        if not isinstance(error, Killed):
+            self.failures.append((name, error))
 
     def raise_failure(self) -> None:
         """Raise what has ended a thread since the last call."""
@@ -384,20 +387,12 @@ class Scheduler:
         while self._waiting:
             self._waiting.append(self.first)
             self.first.is_ready, self.first.deadline_ns = _always, None
-            following = self._next()
-            if following is not self.first:
-                self.current = following
-                following.turn.release()
-                self.first.turn.acquire()
+            self._pass_turn(self.first)
         self._tasks.clear()
 
     def _kill(self, task: Task) -> None:
         task.is_killed = True
         task.is_ready = _always
-
-
-def _is_frozen(task: Task) -> bool:
-    return task.process is not None and task.process.is_frozen and not task.is_killed
 
 
 def _always() -> bool:

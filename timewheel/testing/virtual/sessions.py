@@ -6,28 +6,18 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-import pulsar
-
 from timewheel.broker.protocol.commands import Acknowledged, ConsumerClosed, Done, Event, LastPosition, Refused
 from timewheel.broker.protocol.commands import SubscriptionType as Type
-from timewheel.broker.protocol.dialing import Dialer
 from timewheel.broker.protocol.entries import Entry
 from timewheel.broker.protocol.errors import BrokerLost, BrokerRefused
 from timewheel.broker.protocol.session import Address, Session
 from timewheel.client.positions import EntryPosition
 from timewheel.core.clock import SystemClock
-from timewheel.testing.virtual import brokers, ledgers
+from timewheel.testing.virtual import ledgers, subscriptions
 from timewheel.testing.virtual.brokers import Cluster, Topic
 from timewheel.testing.virtual.client import Link
 from timewheel.testing.virtual.scheduler import MS
-from timewheel.testing.virtual.subscriptions import BrokerConsumer, Subscription
-
-ADDRESS = Address("virtual", 6650)
-_KINDS: dict[Type, Any] = {
-    Type.EXCLUSIVE: pulsar.ConsumerType.Exclusive,
-    Type.SHARED: pulsar.ConsumerType.Shared,
-    Type.KEY_SHARED: pulsar.ConsumerType.KeyShared,
-}
+from timewheel.testing.virtual.subscriptions import BrokerConsumer, Kind, Subscription
 
 
 class _Reading:
@@ -36,7 +26,6 @@ class _Reading:
     def __init__(self, session: VirtualSession, number: int) -> None:
         self._session = session
         self.number = number
-        self.subscription: Subscription | None = None
         self.at_broker: BrokerConsumer | None = None
 
     def deliver(self, entries: list[tuple[ledgers.Entry, int]]) -> None:
@@ -46,8 +35,8 @@ class _Reading:
         self._session.told(ConsumerClosed(consumer_id=self.number, reason="its topic is served elsewhere"))
 
     def leave(self) -> None:
-        if self.subscription is not None and self.at_broker is not None:
-            self.subscription.remove(self.at_broker)
+        if self.at_broker is not None:
+            self.at_broker.leave()
 
 
 class VirtualSession(Session):
@@ -57,7 +46,7 @@ class VirtualSession(Session):
         self.cluster = cluster
         self.process = cluster.scheduler.current.process
         self.link = Link(cluster, self.process)
-        self.address, self.server = ADDRESS, f"Pulsar Server {cluster.version}"
+        self.address, self.server = Address("virtual", 6650), f"Pulsar Server {cluster.version}"
         self.connection: Any = self
         self._topic = topic
         self._keep_payload = keep_payload
@@ -77,14 +66,13 @@ class VirtualSession(Session):
         sent, *_ = stored.messages
         is_text = isinstance(sent.key, str)
         payload = stored.payload
-        version = stored.schema_version
         return Entry(
             number, stored.position, again, {} if stored.is_batch else sent.properties,
             publish_ms=stored.publish_ms, deliver_at_ms=stored.deliver_at_ms or None,
             batch_size=len(stored.messages) if stored.is_batch else 0,
             partition_key=(sent.key if is_text else "") or None,  # type: ignore[arg-type]
             event_ms=sent.event_ms or None, producer=stored.producer_name, sequence_id=stored.sequence_id,
-            schema_version=None if version < 0 else version.to_bytes(8, "big"), has_null_value=sent.payload is None,
+            schema_version=stored.schema_bytes, has_null_value=sent.payload is None,
             payload=payload if self._keep_payload else None, payload_bytes=len(payload),
         )  # fmt: skip
 
@@ -97,28 +85,22 @@ class VirtualSession(Session):
         self._readings[reading.number] = reading
 
         def at_broker() -> None:
-            place = self.cluster.topic(topic, make=False)
-            reading.subscription = _subscription(place, subscription, start)
-            reading.at_broker = BrokerConsumer(reading, name, _KINDS[kind], {}, self.cluster.new_ledger_id())
-            place.subscribe(reading.subscription, reading.at_broker)
+            found = _subscription(self.cluster.topic(topic, make=False), subscription, start)
+            reading.at_broker = found.add(reading, name, Kind(kind.value), {})
 
         return self._ask(f"subscribe to {topic}", at_broker, Done), reading.number
 
     def grant(self, consumer_id: int, permits: int) -> None:
-        self._of(consumer_id, lambda subscription, consumer: subscription.flow(consumer, permits))
+        self._tell(consumer_id, BrokerConsumer.flow, permits)
 
     def acknowledge(self, consumer_id: int, positions: Sequence[EntryPosition]) -> int:
-        def at_broker() -> None:
-            self._here(consumer_id, lambda subscription, consumer: subscription.acknowledge(consumer, positions))
-
-        return self._ask("acknowledge", at_broker, partial(Acknowledged, consumer_id=consumer_id))
+        action = partial(self._here, consumer_id, BrokerConsumer.acknowledge, positions)
+        return self._ask("acknowledge", action, partial(Acknowledged, consumer_id=consumer_id))
 
     def acknowledge_up_to(self, consumer_id: int, position: EntryPosition) -> None:
-        self._of(consumer_id, lambda subscription, consumer: subscription.acknowledge_to(consumer, position))
+        self._tell(consumer_id, BrokerConsumer.acknowledge_to, position)
 
-    def ask_last_position(self, consumer_id: int) -> int:
-        del consumer_id
-
+    def ask_last_position(self, _: int) -> int:
         def last() -> EntryPosition:
             return self.cluster.topic(self._topic).log.last_confirmed
 
@@ -135,7 +117,7 @@ class VirtualSession(Session):
         def at_broker() -> None:
             try:
                 result = action()
-            except brokers.Refused as refused:
+            except subscriptions.Refused as refused:
                 error = BrokerRefused(words, 0, refused.result, refused.result, is_passing=True)
                 self.told(Refused(request_id=request_id, error=error))
             else:
@@ -144,14 +126,13 @@ class VirtualSession(Session):
         self.link.to_broker(at_broker)
         return request_id
 
-    def _of(self, consumer_id: int, action: Callable[[Subscription, BrokerConsumer], None]) -> None:
-        self.link.to_broker(lambda: self._here(consumer_id, action), changes=False)
+    def _tell(self, consumer_id: int, action: Callable[[BrokerConsumer, Any], None], given: Any) -> None:
+        self.link.to_broker(partial(self._here, consumer_id, action, given), changes=False)
 
-    def _here(self, consumer_id: int, action: Callable[[Subscription, BrokerConsumer], None]) -> None:
-        reading = self._readings[consumer_id]
-        subscription, consumer = reading.subscription, reading.at_broker
-        if subscription is not None and consumer is not None and consumer in subscription.consumers:
-            action(subscription, consumer)
+    def _here(self, consumer_id: int, action: Callable[[BrokerConsumer, Any], None], given: Any) -> None:
+        consumer = self._readings[consumer_id].at_broker
+        if consumer is not None and consumer.is_connected:
+            action(consumer, given)
 
     # As a session
 
@@ -200,19 +181,8 @@ class VirtualSession(Session):
 def _subscription(topic: Topic, name: str, start: EntryPosition | None) -> Subscription:
     if start is None:
         if name not in topic.subscriptions:
-            raise brokers.Refused("SubscriptionNotFound")
+            raise subscriptions.Refused("SubscriptionNotFound")
         return topic.subscriptions[name]
     # A broker begins with the very entry of the given position.
     after = topic.log.beginning if start.entry < 0 else EntryPosition(start.ledger, start.entry - 1)
-    return topic.subscription(name, from_earliest=True, after=after, is_durable=False)
-
-
-def reaching(cluster: Cluster, opened: Callable[[VirtualSession], object]) -> Callable[..., Session]:
-    """Return what stands in for `Dialer.reach` on virtual threads; ``opened`` is called with each session."""
-
-    def reach(dialer: Dialer, topic: str, *, keep_payload: bool = False) -> Session:
-        session = VirtualSession(cluster, topic, keep_payload=keep_payload, request_ms=dialer._request_ms)  # noqa: SLF001
-        opened(session)
-        return session
-
-    return reach
+    return topic.subscription(name, after, is_durable=False)

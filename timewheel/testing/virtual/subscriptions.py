@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import zlib
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from functools import partial
 from heapq import heappop, heappush
-from itertools import count
+from itertools import count, islice
 from typing import TYPE_CHECKING, Any, Protocol
 
 import pulsar
 
 from timewheel.client.positions import EntryPosition
 from timewheel.testing.virtual.ledgers import Cursor, Entry
-from timewheel.testing.virtual.scheduler import MS, Scheduler, Timer
+from timewheel.testing.virtual.scheduler import MS, Alarm, Scheduler
 
 if TYPE_CHECKING:
     from timewheel.testing.virtual.brokers import Topic
@@ -29,18 +32,35 @@ FAILOVER_DELAY_MS = 1_000
 """Time before a new active consumer gets what is not acknowledged (``activeConsumerFailoverDelayTimeMillis``)."""
 
 
-class Receiving(Protocol):
-    """The client's end of a consumer."""
+class Refused(Exception):
+    """The broker's answer to a request that it refuses.
 
-    def deliver(self, entries: list[tuple[Entry, int]]) -> None:
-        """Take entries, each with how often it was delivered before."""
-        ...
+    Attributes:
+        result: Name of the client's result.
+    """
+
+    def __init__(self, result: str) -> None:
+        super().__init__(result)
+        self.result = result
+
+
+class ClientEnd(Protocol):
+    """The client's end of a producer or consumer."""
 
     def closed_by_broker(self) -> None:
         """Learn that the broker serves the topic no more, or the subscription was removed."""
         ...
 
 
+class Receiving(ClientEnd, Protocol):
+    """The client's end of a consumer."""
+
+    def deliver(self, entries: list[tuple[Entry, int]]) -> None:
+        """Take entries, each with how often it was delivered before."""
+        ...
+
+
+@dataclass(eq=False)
 class BrokerConsumer:
     """The broker's end of a consumer.
 
@@ -49,15 +69,40 @@ class BrokerConsumer:
         pending: Messages of each entry that it was sent and has not acknowledged.
     """
 
-    def __init__(self, end: Receiving, name: str, kind: Any, properties: dict[str, str], number: int) -> None:
-        self.end = end
-        self.name = name
-        self.kind = kind
-        self.properties = properties
-        self.number = number  # in the order of connecting
-        self.permits = 0
-        self.pending: dict[EntryPosition, int] = {}
-        self.unacked = 0  # sum of `pending`
+    end: Receiving
+    subscription: Subscription
+    name: str
+    properties: dict[str, str]
+    number: int  # in the order of connecting
+    permits: int = 0
+    pending: dict[EntryPosition, int] = field(default_factory=dict)
+    unacked: int = 0  # sum of `pending`
+
+    @property
+    def is_connected(self) -> bool:
+        return self in self.subscription.consumers
+
+    def leave(self) -> None:
+        self.subscription.remove(self)
+
+    def flow(self, permits: int) -> None:
+        self.permits += permits
+        self.subscription.asked_ms = self.subscription.scheduler.now_ms
+        self.subscription.dispatcher.read()
+
+    def acknowledge(self, positions: Iterable[EntryPosition]) -> None:
+        for position in positions:
+            if not self.has_done(position):
+                any(other.has_done(position) for other in self.subscription.consumers)
+            self.subscription.redeliveries.pop(position, None)
+            self.subscription.cursor.acknowledge(position)
+        self.subscription.moved()
+
+    def acknowledge_to(self, position: EntryPosition) -> None:
+        self.subscription.cursor.acknowledge_to(position)
+        for pending in [one for one in self.pending if one <= position]:
+            self.has_done(pending)
+        self.subscription.moved()
 
     def has_done(self, position: EntryPosition) -> bool:
         """Take an entry out of `pending`; return whether it was there."""
@@ -73,7 +118,7 @@ class BrokerConsumer:
 
 
 class Subscription:
-    """A subscription with consumers of one type; base of both ways to dispatch."""
+    """A subscription with consumers of one type."""
 
     def __init__(self, topic: Topic, name: str, cursor: Cursor, *, is_durable: bool = True) -> None:
         self.topic = topic
@@ -82,39 +127,37 @@ class Subscription:
         self.is_durable = is_durable
         self.kind: Any = Kind.Exclusive
         self.consumers: list[BrokerConsumer] = []
-        self.redeliveries: dict[EntryPosition, int] = {}
+        self.redeliveries: Counter[EntryPosition] = Counter()
+        self.scheduler = topic.cluster.scheduler
         self.dispatcher: _Ordered | _Shared = _Ordered(self)
-        self.delivered = self.expired = 0
+        self.delivered = 0
         self.asked_ms = 0
-        self._flush: Timer | None = None
+        self._flush = Alarm(self.scheduler, partial(self.moved, at_once=True))
 
-    @property
-    def scheduler(self) -> Scheduler:
-        return self.topic.scheduler
+    def add(self, end: Receiving, name: str, kind: Any, properties: dict[str, str]) -> BrokerConsumer:
+        """Add a consumer.
 
-    def add(self, consumer: BrokerConsumer) -> str | None:
-        """Add a consumer; return the result by which it is refused instead."""
-        if self.consumers and consumer.kind != self.kind:
-            return "ConsumerBusy"
-        if self.consumers and self.kind == Kind.Exclusive:
-            return "ConsumerBusy"
+        Raises:
+            Refused: There is an exclusive consumer, or there are consumers of another type.
+        """
+        consumer = BrokerConsumer(end, self, name, properties, self.topic.cluster.new_ledger_id())
+        if self.consumers and (kind != self.kind or kind == Kind.Exclusive):
+            raise Refused("ConsumerBusy")
         if not self.consumers:
-            self.kind = consumer.kind
-            is_shared = self.kind in (Kind.Shared, Kind.KeyShared)
-            self.dispatcher = (_Shared if is_shared else _Ordered)(self)
+            self.kind = kind
+            self.dispatcher = (_Shared if kind in (Kind.Shared, Kind.KeyShared) else _Ordered)(self)
         self.consumers.append(consumer)
-        self.dispatcher.added(consumer)
-        return None
+        self.dispatcher.added()
+        return consumer
 
     def remove(self, consumer: BrokerConsumer) -> None:
         """Remove a consumer that has closed, or was lost: what it has not acknowledged goes to the others."""
-        if consumer not in self.consumers:
-            return
-        self.consumers.remove(consumer)
-        self.dispatcher.removed(consumer)
-        consumer.forget()
-        if not self.consumers and not self.is_durable:
-            self.topic.subscriptions.pop(self.name, None)
+        if consumer in self.consumers:
+            self.consumers.remove(consumer)
+            self.dispatcher.removed(consumer)
+            consumer.forget()
+            if not self.consumers and not self.is_durable:
+                self.topic.subscriptions.pop(self.name, None)
 
     def close(self) -> None:
         """Let go of all consumers: the broker serves the topic no more."""
@@ -124,47 +167,26 @@ class Subscription:
             consumer.forget()
             consumer.end.closed_by_broker()
 
-    def flow(self, consumer: BrokerConsumer, permits: int) -> None:
-        consumer.permits += permits
-        self.asked_ms = self.topic.now_ms
-        self.dispatcher.read()
-
-    def arrived(self) -> None:
-        """Read, since an entry has come."""
-        if self.consumers:
-            self.dispatcher.arrived()
-
-    def acknowledge(self, consumer: BrokerConsumer, positions: Iterable[EntryPosition]) -> None:
-        for position in positions:
-            if not consumer.has_done(position):
-                any(other.has_done(position) for other in self.consumers)
-            self.redeliveries.pop(position, None)
-            self.cursor.acknowledge(position)
-        self._moved()
-
-    def acknowledge_to(self, consumer: BrokerConsumer, position: EntryPosition) -> None:
-        self.cursor.acknowledge_to(position)
-        for pending in [one for one in consumer.pending if one <= position]:
-            consumer.has_done(pending)
-        self._moved()
+    def unacknowledged(self) -> Iterator[Entry]:
+        """Yield the entries that are not acknowledged."""
+        for entry in self.topic.log.all_after(self.cursor.mark_delete):
+            if not self.cursor.is_acked(entry.position):
+                yield entry
 
     def skip_all(self) -> None:
         """Acknowledge everything, delayed or not."""
         self.cursor.acknowledge_to(self.topic.log.last_confirmed)
         if isinstance(self.dispatcher, _Shared):
             self.dispatcher.stop()
-        self._moved()
+        self.moved()
 
-    def _moved(self, *, at_once: bool = False) -> None:
-        topic = self.topic
-        is_written = topic.cluster.can_write and self.cursor.write(topic.now_ms, topic.new_ledger_id, at_once=at_once)
-        if not is_written and self._flush is None and self.is_durable:
-            self._flush = self.scheduler.at(topic.flush_ms * MS, self._write)
-        self.dispatcher.acknowledged()
-
-    def _write(self) -> None:
-        self._flush = None
-        self._moved(at_once=True)
+    def moved(self, *, at_once: bool = False) -> None:
+        """Go on after acknowledgements, which are written down now or later."""
+        cluster, now_ms = self.topic.cluster, self.scheduler.now_ms
+        is_written = cluster.can_write and self.cursor.write(now_ms, cluster.new_ledger_id, at_once=at_once)
+        if not is_written and self.is_durable:
+            self._flush.set(cluster.cursor_flush_ms * MS)
+        self.dispatcher.read()
 
     def give(self, consumer: BrokerConsumer, entries: list[Entry]) -> None:
         """Send entries to a consumer."""
@@ -175,14 +197,9 @@ class Subscription:
                 consumer.pending[entry.position] = messages
                 consumer.unacked += messages
             consumer.permits -= messages
-            sent.append((entry, self.redeliveries.get(entry.position, 0)))
+            sent.append((entry, self.redeliveries[entry.position]))
             self.delivered += messages
         consumer.end.deliver(sent)
-
-    @property
-    def active(self) -> BrokerConsumer | None:
-        """The only consumer of an Exclusive or Failover subscription that is sent anything."""
-        return self.dispatcher.active if isinstance(self.dispatcher, _Ordered) else None
 
     @property
     def delayed(self) -> int:
@@ -190,17 +207,26 @@ class Subscription:
         return len(self.dispatcher.tracker) if isinstance(self.dispatcher, _Shared) else 0
 
 
-class _Ordered:
-    """Dispatches to the active consumer, in order (``PersistentDispatcherSingleActiveConsumer``)."""
+class _Dispatcher:
+    """A way to share entries out among the consumers of a subscription."""
+
+    active: BrokerConsumer | None = None  # the only one of an Exclusive or Failover subscription that is sent anything
 
     def __init__(self, subscription: Subscription) -> None:
         self._subscription = subscription
         self._cursor = subscription.cursor
-        self.active: BrokerConsumer | None = None
-        self._begins: Timer | None = None
+        self._log = subscription.topic.log
+
+
+class _Ordered(_Dispatcher):
+    """Dispatches to the active consumer, in order (``PersistentDispatcherSingleActiveConsumer``)."""
+
+    def __init__(self, subscription: Subscription) -> None:
+        super().__init__(subscription)
+        self._begins = Alarm(subscription.scheduler, self._begin)
         self._waits = False  # for the next entry, which goes to whoever is active then (broker-facts: false-beginning)
 
-    def added(self, _: BrokerConsumer) -> None:
+    def added(self) -> None:
         self._choose()
 
     def removed(self, consumer: BrokerConsumer) -> None:
@@ -210,9 +236,7 @@ class _Ordered:
 
     def stop(self) -> None:
         self.active, self._waits = None, False
-        if self._begins is not None:
-            self._begins.cancel()
-            self._begins = None
+        self._begins.cancel()
 
     def _choose(self) -> None:
         subscription = self._subscription
@@ -226,40 +250,30 @@ class _Ordered:
         if chosen is None:
             self.stop()
         elif subscription.kind == Kind.Failover:
-            if self._begins is None:
-                self._begins = subscription.scheduler.at(FAILOVER_DELAY_MS * MS, self._begin)
+            self._begins.set(FAILOVER_DELAY_MS * MS)
         else:
             self._begin()
 
     def _begin(self) -> None:
-        self._begins, self._waits = None, False
+        self._waits = False
         self._cursor.rewind()
         self.read()
 
-    def arrived(self) -> None:
-        if self._waits or self._begins is None:
-            self.read()
-
-    def acknowledged(self) -> None:
-        pass
-
     def redeliver(self, consumer: BrokerConsumer, positions: Iterable[EntryPosition] | None) -> None:
         if consumer is self.active:
-            for position in consumer.pending if positions is None else positions:
-                redeliveries = self._subscription.redeliveries
-                redeliveries[position] = redeliveries.get(position, 0) + 1
+            self._subscription.redeliveries.update(consumer.pending.keys() if positions is None else positions)
             consumer.forget()
             self._cursor.rewind()
             self.read()
 
     def read(self) -> None:
-        consumer, log = self.active, self._subscription.topic.log
-        if self._begins is not None and not self._waits:
+        consumer = self.active
+        if self._begins.is_set and not self._waits:
             return
         while consumer is not None and consumer.permits > 0:
             entries = []
             entry: Entry | None = None
-            for entry in _read(log.all_after(self._cursor.read), min(consumer.permits, READ_ENTRIES)):
+            for entry in islice(self._log.all_after(self._cursor.read), min(consumer.permits, READ_ENTRIES)):
                 self._cursor.read = entry.position
                 if not self._cursor.is_acked(entry.position):
                     entries.append(entry)
@@ -270,18 +284,10 @@ class _Ordered:
                 self._subscription.give(consumer, entries)
 
 
-def _read(entries: Iterator[Entry], most: int) -> Iterator[Entry]:
-    for _, entry in zip(range(most), entries, strict=False):
-        yield entry
-
-
 class Tracker:
     """Entries that wait for their delivery time (``InMemoryDelayedDeliveryTracker``).
 
-    Args:
-        scheduler: Source of time.
-        tick_ms: ``delayedDeliveryTickTimeMillis``.
-        on_due: Called when an entry is due.
+    Calls ``on_due`` when an entry is due; ``tick_ms`` is ``delayedDeliveryTickTimeMillis``.
     """
 
     def __init__(self, scheduler: Scheduler, tick_ms: int, on_due: Callable[[], None]) -> None:
@@ -290,8 +296,8 @@ class Tracker:
         self._on_due = on_due
         self._heap: list[tuple[int, EntryPosition]] = []
         self._waiting: set[EntryPosition] = set()
-        self._timer: Timer | None = None
-        self._timer_ms = 0
+        self._tick = Alarm(scheduler, self._ticked)
+        self._next_ms = 0  # for which it is set
         self._last_tick_ms = 0
         self._highest_ms = 0
         self._has_fixed_delay = True
@@ -299,13 +305,9 @@ class Tracker:
     def __len__(self) -> int:
         return len(self._heap)
 
-    @property
-    def _now_ms(self) -> int:
-        return self._scheduler.now_ns // MS
-
     def add(self, position: EntryPosition, deliver_at_ms: int) -> bool:
         """Keep an entry until its time; return False if it may be delivered now."""
-        if deliver_at_ms <= self._now_ms + self._tick_ms:
+        if deliver_at_ms <= self._scheduler.now_ms + self._tick_ms:
             self._has_fixed_delay = False
             return False
         if position in self._waiting:
@@ -321,7 +323,7 @@ class Tracker:
     def take(self, most: int) -> list[EntryPosition]:
         """Take entries that are due, or will be within a tick, in topic order."""
         found: list[EntryPosition] = []
-        until_ms = self._now_ms + self._tick_ms
+        until_ms = self._scheduler.now_ms + self._tick_ms
         while self._heap and len(found) < most and self._heap[0][0] <= until_ms:
             position = heappop(self._heap)[1]
             self._waiting.discard(position)
@@ -333,7 +335,7 @@ class Tracker:
 
     @property
     def has_due(self) -> bool:
-        return bool(self._heap) and self._heap[0][0] <= self._now_ms + self._tick_ms
+        return bool(self._heap) and self._heap[0][0] <= self._scheduler.now_ms + self._tick_ms
 
     @property
     def pauses(self) -> bool:
@@ -344,43 +346,38 @@ class Tracker:
         self._heap.clear()
         self._waiting.clear()
         self._has_fixed_delay, self._highest_ms = True, 0
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+        self._tick.cancel()
 
     def _schedule(self) -> None:
         if not self._heap:
             return
-        first_ms = self._heap[0][0]
-        if self._timer is not None:
-            if self._timer_ms == first_ms:
-                return
-            self._timer.cancel()
-        self._timer_ms, now_ms = first_ms, self._now_ms
+        first_ms, now_ms = self._heap[0][0], self._scheduler.now_ms
+        if self._tick.is_set and self._next_ms == first_ms:
+            return
+        self._next_ms = first_ms
         # Not sooner than a tick after the last one.
         delay_ms = max(first_ms - now_ms, self._last_tick_ms + self._tick_ms - now_ms, 0)
-        self._timer = self._scheduler.at(delay_ms * MS, self._ticked)
+        self._tick.cancel()
+        self._tick.set(delay_ms * MS)
 
     def _ticked(self) -> None:
-        self._timer = None
-        self._last_tick_ms = self._now_ms
+        self._last_tick_ms = self._scheduler.now_ms
         self._on_due()
         self._schedule()  # the wall clock was set back meanwhile
 
 
-class _Shared:
+class _Shared(_Dispatcher):
     """Dispatches to all consumers in turn (``PersistentDispatcherMultipleConsumers``), by key for Key_Shared."""
 
     def __init__(self, subscription: Subscription) -> None:
-        self._subscription = subscription
-        self._cursor = subscription.cursor
-        topic = subscription.topic
-        self.tracker = Tracker(subscription.scheduler, topic.profile.tick_ms, self.read)
+        super().__init__(subscription)
+        tick_ms = subscription.topic.cluster.profile.tick_ms
+        self.tracker = Tracker(subscription.scheduler, tick_ms, self.read)
         self._replay: set[EntryPosition] = set()
         self._turns = count()
         self._is_reading = False
 
-    def added(self, _: BrokerConsumer) -> None:
+    def added(self) -> None:
         if len(self._subscription.consumers) == 1:
             self._cursor.rewind()
 
@@ -396,18 +393,10 @@ class _Shared:
         self.tracker.clear()
         self._replay.clear()
 
-    def arrived(self) -> None:
-        self.read()
-
-    def acknowledged(self) -> None:
-        self.read()
-
     def redeliver(self, consumer: BrokerConsumer, positions: Iterable[EntryPosition] | None) -> None:
-        asked = [*consumer.pending] if positions is None else [*positions]
-        for position in asked:
+        for position in [*consumer.pending] if positions is None else positions:
             if consumer.has_done(position):
-                redeliveries = self._subscription.redeliveries
-                redeliveries[position] = redeliveries.get(position, 0) + 1
+                self._subscription.redeliveries[position] += 1
                 self._replay.add(position)
         self.read()
 
@@ -423,33 +412,26 @@ class _Shared:
 
     def _read_once(self) -> bool:
         """Send a read's entries; return whether there may be more."""
-        ready = [
-            one for one in self._subscription.consumers if one.permits > 0 and one.unacked < MAX_UNACKED_PER_CONSUMER
-        ]
-        if not ready or sum(one.unacked for one in self._subscription.consumers) >= MAX_UNACKED_PER_SUBSCRIPTION:
+        consumers = self._subscription.consumers
+        ready = [one for one in consumers if one.permits > 0 and one.unacked < MAX_UNACKED_PER_CONSUMER]
+        if not ready or sum(one.unacked for one in consumers) >= MAX_UNACKED_PER_SUBSCRIPTION:
             return False
         most = min(sum(one.permits for one in ready), READ_ENTRIES)
-        entries, is_moved = self._next_entries(most)
-        sent = self._send(entries) if entries else 0
-        return bool(sent) or (is_moved and not entries)
+        entries = self._next_entries(most)
+        return self._send(entries) > 0 if entries else entries is not None
 
-    def _next_entries(self, most: int) -> tuple[list[Entry], bool]:
-        """Return the entries of the next read, and whether anything was read at all."""
-        log = self._subscription.topic.log
+    def _next_entries(self, most: int) -> list[Entry] | None:
+        """Return the entries of the next read that can be delivered; None: there is nothing to read."""
         positions = sorted(self._replay)[:most]
         self._replay.difference_update(positions)
         if not positions and self.tracker.has_due:
             positions = self.tracker.take(most)
         if positions:
-            found = [log.read(position) for position in positions]
-            return self._deliverable(entry for entry in found if entry is not None), True
-        if self.tracker.pauses:
-            return [], False
-        read = [*_read(log.all_after(self._cursor.read), most)]
-        if not read:
-            return [], False
+            return self._deliverable(self._entries_at(positions))
+        if self.tracker.pauses or not (read := [*islice(self._log.all_after(self._cursor.read), most)]):
+            return None
         self._cursor.read = read[-1].position
-        return self._deliverable(read), True
+        return self._deliverable(read)
 
     def _deliverable(self, entries: Iterable[Entry]) -> list[Entry]:
         is_delaying = self._subscription.topic.delays
@@ -464,11 +446,7 @@ class _Shared:
         if self._subscription.kind == Kind.KeyShared:
             return self._send_by_key(entries)
         sent = 0
-        while sent < len(entries):
-            consumers = self._subscription.consumers
-            ready = [one for one in consumers if one.permits > 0]
-            if not ready:
-                break
+        while sent < len(entries) and (ready := [one for one in self._subscription.consumers if one.permits > 0]):
             consumer = ready[next(self._turns) % len(ready)]
             most = min(consumer.permits, ROUND_ROBIN_ENTRIES)
             self._subscription.give(consumer, entries[sent : sent + most])
@@ -478,12 +456,14 @@ class _Shared:
 
     def _send_by_key(self, entries: list[Entry]) -> int:
         consumers = sorted(self._subscription.consumers, key=lambda one: one.number)
-        sent, blocked = 0, {_key_hash(entry) for entry in self._replayed(entries)}
+        # Those of the same keys must wait, too, behind entries that wait to be sent again.
+        before = [position for position in self._replay if position < entries[0].position]
+        sent, blocked = 0, self._keys_at(before)
         for entry in entries:
             key = _key_hash(entry)
             consumer = consumers[key % len(consumers)]
-            holder = next((one for one in consumers if one is not consumer and self._holds(one, key)), None)
-            if key in blocked or consumer.permits <= 0 or holder is not None:
+            is_held = any(key in self._keys_at(one.pending) for one in consumers if one is not consumer)
+            if key in blocked or consumer.permits <= 0 or is_held:
                 blocked.add(key)
                 self._replay.add(entry.position)
             else:
@@ -491,16 +471,11 @@ class _Shared:
                 sent += 1
         return sent
 
-    def _replayed(self, entries: list[Entry]) -> Iterator[Entry]:
-        """Yield the entries before these that wait to be sent again: those of their keys must wait, too."""
-        log = self._subscription.topic.log
-        for position in self._replay:
-            if position < entries[0].position and (entry := log.read(position)) is not None:
-                yield entry
+    def _keys_at(self, positions: Iterable[EntryPosition]) -> set[int]:
+        return {_key_hash(entry) for entry in self._entries_at(positions)}
 
-    def _holds(self, consumer: BrokerConsumer, key: int) -> bool:
-        log = self._subscription.topic.log
-        return any((entry := log.read(one)) is not None and _key_hash(entry) == key for one in consumer.pending)
+    def _entries_at(self, positions: Iterable[EntryPosition]) -> list[Entry]:
+        return [entry for position in positions if (entry := self._log.read(position)) is not None]
 
 
 def _key_hash(entry: Entry) -> int:
