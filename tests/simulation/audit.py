@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from typing import NamedTuple
 from unittest import mock
 
 from timewheel.client.positions import EntryPosition
@@ -14,7 +14,7 @@ from timewheel.core.errors import EnvelopeError
 from timewheel.core.names import RELAY_SUBSCRIPTION, partition_of
 from timewheel.testing.virtual.brokers import BrokerProducer, Topic
 from timewheel.testing.virtual.ledgers import NOWHERE, Entry
-from timewheel.testing.virtual.subscriptions import Subscription
+from timewheel.testing.virtual.subscriptions import BrokerConsumer, Subscription
 
 
 class Copy(NamedTuple):
@@ -58,7 +58,7 @@ class Audit:
     @contextmanager
     def looking(self) -> Iterator[None]:
         """Look at the brokers of this process."""
-        publish, acknowledge, acknowledge_to = Topic.publish, Subscription.acknowledge, Subscription.acknowledge_to
+        publish, acknowledge, acknowledge_to = Topic.publish, BrokerConsumer.acknowledge, BrokerConsumer.acknowledge_to
 
         def published(topic: Topic, producer: BrokerProducer, entry: Entry) -> EntryPosition:
             position = publish(topic, producer, entry)
@@ -66,23 +66,25 @@ class Audit:
                 self._stored(topic, producer.name, entry)
             return position
 
-        def acknowledged(subscription: Subscription, consumer: Any, positions: Iterable[EntryPosition]) -> None:
-            new = [position for position in positions if not subscription.cursor.is_acked(position)]
-            for position in new:
-                self._acknowledged(subscription, subscription.topic.log.read(position))
-            acknowledge(subscription, consumer, positions)
+        def acknowledged(consumer: BrokerConsumer, positions: Sequence[EntryPosition]) -> None:
+            subscription = consumer.subscription
+            for position in positions:
+                if not subscription.cursor.is_acked(position):
+                    self._acknowledged(subscription, subscription.topic.log.read(position))
+            acknowledge(consumer, positions)
 
-        def acknowledged_to(subscription: Subscription, consumer: Any, position: EntryPosition) -> None:
+        def acknowledged_to(consumer: BrokerConsumer, position: EntryPosition) -> None:
+            subscription = consumer.subscription
             for entry in subscription.topic.log.all_after(subscription.cursor.mark_delete):
                 if entry.position > position:
                     break
                 self._acknowledged(subscription, entry)
-            acknowledge_to(subscription, consumer, position)
+            acknowledge_to(consumer, position)
 
         with (
             mock.patch.object(Topic, "publish", published),
-            mock.patch.object(Subscription, "acknowledge", acknowledged),
-            mock.patch.object(Subscription, "acknowledge_to", acknowledged_to),
+            mock.patch.object(BrokerConsumer, "acknowledge", acknowledged),
+            mock.patch.object(BrokerConsumer, "acknowledge_to", acknowledged_to),
         ):
             yield
 

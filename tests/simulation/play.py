@@ -23,8 +23,8 @@ from tests.simulation.scenario import BEGINS, LONGEST_RETRY_S, PROCESS_KINDS, Fa
 from timewheel.consumers import DelayedConsumer, DelayedMessage, RetryLater
 from timewheel.core import Answer, Plan
 from timewheel.core.clock import SystemClock
-from timewheel.core.plan import Calendar
 from timewheel.core.names import RELAY_SUBSCRIPTION
+from timewheel.core.plan import Calendar
 from timewheel.core.steps import longest_due_stay_ms
 from timewheel.errors import BrokerUnreachable, CancelFailed, CancelOutcomeUnknown, SendFailed, SendOutcomeUnknown
 from timewheel.hooks import Event
@@ -266,16 +266,22 @@ class Play:
     def _produce(self, _: str, stop: threading.Event) -> None:
         """Send what is not known to be stored, and cancel: as an outbox does, which begins anew where it stopped."""
         with DelayedProducer(self._virtual.client(), self.plan, send_timeout_millis=10_000) as producer:
-            canceller = threading.Thread(target=self._cancel_all, args=(producer, stop), daemon=True)
-            canceller.start()
-            for timer_id, known in self.timers.items():
-                planned = self._planned(timer_id)
-                while "stored" not in known.sends and not (planned.gives_up and "failed" in known.sends):
-                    if stop.wait(max(planned.at_s - self.now_s, 0.01 if known.sends else 0)):
-                        return
-                    self._send(producer, timer_id, known, planned)
-            self.tell("all are sent")
+            threads = [threading.Thread(target=self._cancel_all, args=(producer, stop), daemon=True)]
+            senders = self.scenario.senders
+            for number in range(senders):
+                share = [*self.timers][number::senders]
+                threads.append(threading.Thread(target=self._send_all, args=(producer, stop, share), daemon=True))
+            for thread in threads:
+                thread.start()
             stop.wait()
+
+    def _send_all(self, producer: DelayedProducer, stop: threading.Event, timer_ids: Sequence[str]) -> None:
+        for timer_id in timer_ids:
+            known, planned = self.timers[timer_id], self._planned(timer_id)
+            while "stored" not in known.sends and not (planned.gives_up and "failed" in known.sends):
+                if stop.wait(max(planned.at_s - self.now_s, 0.01 if known.sends else 0)):
+                    return
+                self._send(producer, timer_id, known, planned)
 
     def _send(self, producer: DelayedProducer, timer_id: str, known: Known, planned: Timer) -> None:
         due = BEGINS + dt.timedelta(seconds=planned.at_s + planned.delay_s)

@@ -102,6 +102,7 @@ class Scenario:
     faults: tuple[Fault, ...]
     change_s: float | None  # time at which the next revision is rolled out
     cancel: str  # the plan's section about cancels
+    senders: int  # threads that send
 
     @classmethod
     def drawn(cls, seed: int) -> Scenario:
@@ -128,6 +129,7 @@ class Scenario:
             faults=tuple(sorted(faults, key=lambda one: one.at_s)),
             change_s=change_s,
             cancel=_cancel(rng, timers, faults),
+            senders=rng.choice([1, 1, 3]),
         )
 
     @classmethod
@@ -156,6 +158,7 @@ class Scenario:
             faults=tuple(sorted(faults, key=lambda one: one.at_s)),
             change_s=rng.uniform(0, LOAD_S) if scheme in CHANGED and rng.random() < 0.3 else None,
             cancel="",
+            senders=1,
         )
 
     def plan(self, revision: int = 1) -> Plan:

@@ -25,6 +25,7 @@ class BrokerProducer:
     name: str
     schema_version: int
     is_open: bool = True
+    is_served: bool = True  # its topic: what is under way to the bookies is stored, even if its producer has closed
     is_killed: bool = False  # with its broker: no answer that is under way arrives
 
     def leave(self) -> None:
@@ -124,7 +125,7 @@ class Topic:
     def _close_producers(self, *, is_killed: bool) -> None:
         producers, self.producers = [*self.producers.values()], {}
         for producer in producers:
-            producer.is_open, producer.is_killed = False, is_killed
+            producer.is_open, producer.is_served, producer.is_killed = False, False, is_killed
             producer.end.closed_by_broker()
 
 

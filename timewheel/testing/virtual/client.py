@@ -468,6 +468,7 @@ class _Reconnecting:
         self.at_broker = None
 
     def _reconnect_soon(self) -> None:
+        self.scheduler.happen()
         self.at_broker = None
         if not self.is_closed:
             self.scheduler.at(self._pause_ms * MS, partial(self.client.link.to_broker, self._reconnect))
@@ -523,7 +524,7 @@ class _Lane(_Reconnecting):
             self.published = highest
             self.number = max(highest, (settings.initial_sequence_id() or 0) - 1)
         for handover in [*self.pending]:
-            self.client.cluster.write(partial(self._publish, handover))
+            self._publish(handover)
 
     def _refused(self, result: str) -> None:
         if result in ("TopicTerminated", "TopicNotFound", "IncompatibleSchema"):
@@ -532,8 +533,12 @@ class _Lane(_Reconnecting):
             self._reconnect_soon()
 
     def _publish(self, handover: _Handover) -> None:
-        link, at_broker, entry = self.client.link, self.at_broker, handover.entry
-        if at_broker is None or not at_broker.is_open:
+        if self.at_broker is not None:
+            self.client.cluster.write(partial(self._store, self.at_broker, handover))
+
+    def _store(self, at_broker: BrokerProducer, handover: _Handover) -> None:
+        link, entry = self.client.link, handover.entry
+        if not at_broker.is_served:
             return
         # The same entry again, if the connection was lost before its answer came: stored as another.
         stored = Entry(entry.messages, at_broker.name, entry.sequence_id, entry.publish_ms, entry.is_batch)
@@ -602,8 +607,7 @@ class _Lane(_Reconnecting):
         if timeout_ms > 0:
             self._timeout.set(timeout_ms * MS)
         if self.at_broker is not None:
-            write = partial(self.client.cluster.write, partial(self._publish, handover))
-            self.client.link.to_broker(write, changes=False)
+            self.client.link.to_broker(partial(self._publish, handover), changes=False)
 
     def _answered(self, at_broker: BrokerProducer, handover: _Handover, position: EntryPosition) -> None:
         if at_broker.is_killed or not self.pending or self.pending[0] is not handover:
