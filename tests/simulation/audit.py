@@ -13,7 +13,7 @@ from timewheel.core.envelope import Envelope
 from timewheel.core.errors import EnvelopeError
 from timewheel.core.names import RELAY_SUBSCRIPTION, partition_of
 from timewheel.testing.virtual.brokers import BrokerProducer, Topic
-from timewheel.testing.virtual.ledgers import NOWHERE, Entry
+from timewheel.testing.virtual.ledgers import Entry
 from timewheel.testing.virtual.subscriptions import BrokerConsumer, Subscription
 
 
@@ -62,8 +62,7 @@ class Audit:
 
         def published(topic: Topic, producer: BrokerProducer, entry: Entry) -> EntryPosition:
             position = publish(topic, producer, entry)
-            if position != NOWHERE:
-                self._stored(topic, producer.name, entry)
+            self._stored(topic, producer.name, entry)
             return position
 
         def acknowledged(consumer: BrokerConsumer, positions: Sequence[EntryPosition]) -> None:

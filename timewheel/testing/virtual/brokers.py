@@ -11,9 +11,12 @@ from typing import Any
 from timewheel.client.positions import EntryPosition
 from timewheel.core.broker_profile import BROKER_SETTINGS, PERSIST_AS_BITMAP, BrokerProfile
 from timewheel.core.names import namespace_of, partition_of, parts_of
-from timewheel.testing.virtual.ledgers import NOWHERE, Cursor, Entry, ManagedLedger
-from timewheel.testing.virtual.scheduler import Process, Scheduler
+from timewheel.testing.virtual.ledgers import Cursor, Entry, ManagedLedger
+from timewheel.testing.virtual.scheduler import MS, Process, Scheduler
 from timewheel.testing.virtual.subscriptions import ClientEnd, Refused, Subscription
+
+NAME_LIFE_MS = 6 * 3_600_000
+"""Time after which the number of a name is forgotten (``brokerDeduplicationProducerInactivityTimeoutMinutes``)."""
 
 
 @dataclass(eq=False)
@@ -44,7 +47,10 @@ class Topic:
         self.log = ManagedLedger(cluster.profile, cluster.scheduler, cluster.new_ledger_id)
         self.subscriptions: dict[str, Subscription] = {}
         self.producers: dict[str, BrokerProducer] = {}
-        self.numbers: dict[str, int] = {}  # the highest sequence id, by producer name
+        # By producer name the highest sequence id that has come, and the highest that is stored.
+        self.pushed: dict[str, int] = {}
+        self.numbers: dict[str, int] = {}
+        self._named_ms: dict[str, int] = {}  # when the last one came
         self.is_terminated = False
         self.is_loaded = False
         self.owner = cluster.brokers[0]
@@ -62,7 +68,7 @@ class Topic:
     # Producers
 
     def open_producer(self, end: ClientEnd, name: str, schema: Any) -> tuple[BrokerProducer, int]:
-        """Open a producer; return it, and the highest number that was stored under its name.
+        """Open a producer; return it, and the highest number that has come under its name.
 
         Raises:
             Refused: The topic is terminated, or another client has the name.
@@ -73,20 +79,35 @@ class Topic:
             raise Refused("ProducerBusy")
         version = self.cluster.register_schema(self.name, schema)
         producer = self.producers[name] = BrokerProducer(end, self, name, version)
-        return producer, self.numbers.get(name, -1) if self.deduplicates else -1
+        if self.cluster.scheduler.now_ns // MS - self._named_ms.get(name, 0) > NAME_LIFE_MS:
+            self.pushed.pop(name, None)
+            self.numbers.pop(name, None)
+        return producer, self.pushed.get(name, -1) if self.deduplicates else -1
+
+    def push(self, producer: BrokerProducer, number: int) -> bool:
+        """Take the number of an entry that has come; return False if an entry with that number is stored.
+
+        Raises:
+            Refused: An entry with that number has come, and may be stored or not (``MessageDupUnknownException``).
+        """
+        name = producer.name
+        if self.deduplicates:
+            if number <= self.pushed.get(name, -1):
+                if number <= self.numbers.get(name, -1):
+                    return False
+                raise Refused("UnknownError")
+            self.pushed[name], self._named_ms[name] = number, self.cluster.scheduler.now_ns // MS
+        return True
 
     def publish(self, producer: BrokerProducer, entry: Entry) -> EntryPosition:
-        """Store an entry; return its position, or `NOWHERE` if its number was seen before.
+        """Store an entry whose number was taken; return its position.
 
         Raises:
             Refused: The topic is terminated.
         """
         if self.is_terminated:
             raise Refused("TopicTerminated")
-        if self.deduplicates:
-            if entry.sequence_id <= self.numbers.get(producer.name, -1):
-                return NOWHERE
-            self.numbers[producer.name] = entry.sequence_id
+        self.numbers[producer.name] = entry.sequence_id
         entry.schema_version = producer.schema_version
         position = self.log.append(entry)
         for subscription in [*self.subscriptions.values()]:
@@ -110,6 +131,7 @@ class Topic:
         """Be served no more: close all clients, forget what is not written down, and delete what all have done with."""
         self.is_loaded = False
         self._close_producers(is_killed=not is_orderly)
+        self.pushed = dict(self.numbers)
         for subscription in [*self.subscriptions.values()]:
             subscription.close()
             subscription.redeliveries.clear()

@@ -533,8 +533,18 @@ class _Lane(_Reconnecting):
             self._reconnect_soon()
 
     def _publish(self, handover: _Handover) -> None:
-        if self.at_broker is not None:
-            self.client.cluster.write(partial(self._store, self.at_broker, handover))
+        link, at_broker = self.client.link, self.at_broker
+        if at_broker is None:
+            return
+        try:
+            is_new = at_broker.topic.push(at_broker, handover.entry.sequence_id)
+        except Refused:
+            link.to_client(self.disconnected)
+            return
+        if is_new:
+            self.client.cluster.write(partial(self._store, at_broker, handover))
+        else:
+            link.to_client(partial(self._answered, at_broker, handover, NOWHERE))
 
     def _store(self, at_broker: BrokerProducer, handover: _Handover) -> None:
         link, entry = self.client.link, handover.entry
