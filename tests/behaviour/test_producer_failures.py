@@ -99,6 +99,7 @@ def clients_own() -> dict[str, Any]:
     return {}
 
 
+@pytest.mark.real
 @pytest.mark.parametrize("delay", [dt.timedelta(0), dt.timedelta(days=17)], ids=["due topic", "tier, batched"])
 @pytest.mark.parametrize(
     ("options", "stored"),
@@ -246,6 +247,7 @@ class Interrupted(Exception):
     """Raised in the main thread by a signal, as Ctrl-C is."""
 
 
+@pytest.mark.real
 def test_an_interrupted_wait_does_not_lose_track_of_the_send(
     mortal: LocalPulsar, connect: Callable[..., Any], topic: str
 ) -> None:
@@ -325,6 +327,7 @@ sys.exit(os.waitstatus_to_exitcode(status))
 """
 
 
+@pytest.mark.real
 def test_a_forked_child_is_refused_at_once_and_its_parent_goes_on(
     pulsar_broker: Broker, pulsar_client: Any, topic: str
 ) -> None:
