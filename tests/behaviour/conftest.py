@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -46,11 +47,9 @@ def is_real(request: pytest.FixtureRequest) -> bool:
     return bool(request.config.getoption("real")) or any(map(request.node.get_closest_marker, asked))
 
 
-@pytest.fixture
-def pulsar_broker(request: pytest.FixtureRequest) -> Iterator[Broker]:
-    if is_real(request):
-        yield request.getfixturevalue("pulsar_broker")
-        return
+@contextmanager
+def virtually() -> Iterator[VirtualPulsar]:
+    """Run clients and commands on a virtual Pulsar."""
     token = runs_here.set(True)
     try:
         with VirtualPulsar() as virtual:
@@ -58,6 +57,15 @@ def pulsar_broker(request: pytest.FixtureRequest) -> Iterator[Broker]:
             yield virtual
     finally:
         runs_here.reset(token)
+
+
+@pytest.fixture
+def pulsar_broker(request: pytest.FixtureRequest) -> Iterator[Broker]:
+    if is_real(request):
+        yield request.getfixturevalue("pulsar_broker")
+        return
+    with virtually() as virtual:
+        yield virtual
 
 
 @pytest.fixture
