@@ -91,6 +91,7 @@ LANES = {
             "tests/behaviour/test_consumer_reloads.py",
             "tests/behaviour/test_producer_aio.py",
             "tests/behaviour/test_producer_failures.py",
+            "tests/behaviour/test_relay_pauses.py",
             "tests/broker/test_named_sends.py",
             "tests/broker/test_provision_settings.py",
         ),
