@@ -100,7 +100,13 @@ def clients_own() -> dict[str, Any]:
 
 
 @pytest.mark.real
-@pytest.mark.parametrize("delay", [dt.timedelta(0), dt.timedelta(days=17)], ids=["due topic", "tier, batched"])
+@pytest.mark.parametrize(
+    "delay",
+    [
+        pytest.param(dt.timedelta(0), id="due topic", marks=pytest.mark.short),
+        pytest.param(dt.timedelta(days=17), id="tier, batched"),
+    ],
+)
 @pytest.mark.parametrize(
     ("options", "stored"),
     [pytest.param(own_numbers, 60, id="ours"), pytest.param(clients_own, 50, id="control", marks=pytest.mark.short)],
