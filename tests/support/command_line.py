@@ -137,6 +137,9 @@ def _load_all() -> None:
         if not any(part in NOT_LOADED for part in name.split(".")):
             with suppress(ImportError):
                 importlib.import_module(name)
+    from timewheel.broker.admin import AdminClient
+
+    AdminClient("http://localhost").close()  # reads the authorities
 
 
 def _serve(address: str) -> None:
