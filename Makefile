@@ -51,7 +51,7 @@ demo: need-java $(DEMO_READY) ## start a real Pulsar, play all schemes, print th
 test: need-java need-chromium need-stores $(DEV_READY) ## all tests but the proofs, cheap ones first (TESTS=tests/core ARGS="-k route"; TIMEWHEEL_PULSAR_VERSION=4.2.4)
 ifeq ($(TESTS),tests)
 	@ran=; for part in "pytest tests/core --exitfirst" "pytest $(PURE) --exitfirst -n 2" \
-	    "$(RUN_TESTS) tests --ignore=tests/core $(PURE:%=--ignore=%) -n $(WORKERS) --no-loadscope-reorder"; do \
+	    "$(RUN_TESTS) tests --ignore=tests/core $(PURE:%=--ignore=%) -n $(WORKERS) --no-loadscope-reorder --one-broker"; do \
 	  code=0; $(PY) -m $$part $(ARGS) || code=$$?; \
 	  case $$code in 0) ran=1;; 5) ;; *) exit $$code;; esac; \
 	done; \

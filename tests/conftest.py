@@ -88,9 +88,11 @@ LANES = {
     ),
     **dict.fromkeys(
         (
-            "tests/broker/test_consumer_reloads.py",
-            "tests/broker/test_producer_aio.py",
-            "tests/broker/test_producer_failures.py",
+            "tests/behaviour/test_consumer_reloads.py",
+            "tests/behaviour/test_producer_aio.py",
+            "tests/behaviour/test_producer_failures.py",
+            "tests/behaviour/test_relay_pauses.py",
+            "tests/broker/test_named_sends.py",
             "tests/broker/test_provision_settings.py",
         ),
         "mortal",
@@ -106,7 +108,7 @@ LANES = {
     **dict.fromkeys(("tests/broker/test_local_pulsar.py", "tests/broker/test_profile.py"), "tuned"),
 }
 """Files that share expensive resources: Spark, the built wheel, brokers of a kind. Each other file is its own lane."""
-LONG = (PLANNER, WHEEL, "tests/broker/test_relay_service.py", "tests/broker/test_shadow_life.py")
+LONG = (PLANNER, WHEEL, "tests/broker/test_relay_service.py")
 """Lanes of several minutes."""
 EVIDENCE = "evidence"  # the property of a test's report that contains a row
 SEED_VARIABLE = "TIMEWHEEL_SEED"  # a seed in place of the test's own; or "random"

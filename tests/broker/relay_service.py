@@ -55,6 +55,7 @@ class RelayProcess:
         if plans is None:
             save_plan(plan, self.plan_file)
         self.port = _port_with_room_behind_it()
+        self._http = httpx.Client(base_url=f"http://127.0.0.1:{self.port}", timeout=10)
         command = [sys.executable, "-m", "timewheel", kind, "run", str(plans or self.plan_file), *more]
         urls = ["--service-url", broker.service_url, "--admin-url", broker.admin_url]
         command += [*(urls if connection is None else ["--connection", str(connection)]), "--drain", drain]
@@ -71,12 +72,13 @@ class RelayProcess:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.kill()
+        self._http.close()
         if error is not None:
             error.add_note(self.log.read_text()[-LOG_SHOWN:])
 
     def ask(self, path: str) -> httpx.Response:
         """One of its pages."""
-        return httpx.get(f"http://127.0.0.1:{self.port}{path}", timeout=10)
+        return self._http.get(path)
 
     def told(self, name: str) -> list[dict[str, Any]]:
         """The events of this name in its log."""

@@ -49,7 +49,9 @@ def stored(client: Any, topic: str) -> list[int]:
     return numbers
 
 
-@pytest.mark.parametrize(("timeout_ms", "found"), [(1_000, [1, 4]), (0, [1, 2, 3, 4])])
+@pytest.mark.parametrize(
+    ("timeout_ms", "found"), [pytest.param(1_000, [1, 4], marks=pytest.mark.short), (0, [1, 2, 3, 4])]
+)
 def test_after_a_send_time_out_later_messages_are_stored_and_the_numbers_of_the_earlier_ones_are_taken(
     mortal: LocalPulsar, connect: Connect, topic: str, timeout_ms: int, found: list[int]
 ) -> None:

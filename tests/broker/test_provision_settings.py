@@ -33,6 +33,7 @@ def test_a_broker_without_policies_of_topics_is_refused(forgetful: LocalPulsar, 
         ensure(admin, plan, now_ms=NOW_MS)
 
 
+@pytest.mark.short
 def test_delayed_delivery_that_is_off_is_an_error(undelaying: LocalPulsar, connect: Connect, topic: str) -> None:
     plan = Plan(due_topic=topic, subscriptions=("billing",))
     with AdminClient(undelaying.admin_url) as admin:

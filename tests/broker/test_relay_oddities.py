@@ -42,6 +42,10 @@ def stage(request: pytest.FixtureRequest, pulsar_broker: Broker) -> Iterator[Sta
         yield opened
 
 
+LARGE = pytest.mark.parametrize("stage", ["relay", pytest.param("broker", marks=pytest.mark.short)], indirect=True)
+"""For tests of large messages, of many seconds: where a broker holds they are short plays."""
+
+
 def envelope(name: str) -> Envelope:
     at_ms = now_ms()
     return Envelope(name, at_ms + LEFT_MS, at_ms)
@@ -89,6 +93,7 @@ def dead_letters(stage: Stage, count: int) -> list[Any]:
     return found
 
 
+@LARGE
 def test_odd_messages_are_carried_as_they_were_sent_or_set_aside_with_their_reason(
     stage: Stage, tmp_path: Path
 ) -> None:
@@ -180,6 +185,7 @@ def assert_in_parts(by_id: dict[str, list[Any]], payload: bytes, page: bytes, ch
     assert b"".join(message.data() for message in by_id["chunks"][:-1]) == chunked
 
 
+@LARGE
 def test_large_messages_are_carried_before_one_that_is_too_large(stage: Stage) -> None:
     """The client refuses the last on the spot, before those that it sent first have an answer."""
     producer = stage.producer(stage.tiers[-1], batching_enabled=False)
@@ -210,6 +216,7 @@ def test_a_batch_of_many_empty_messages_is_set_aside_once(stage: Stage) -> None:
     assert many <= relay.status().total("dead") <= many + 10, "the first is met again with a shorter queue"
 
 
+@LARGE
 def test_a_batch_beyond_the_bound_is_one_letter(stage: Stage) -> None:
     relay = stage.relay()
     many = 20 * LARGEST_BATCH

@@ -13,10 +13,10 @@ from typing import Any
 import pulsar
 import pytest
 
+from tests.behaviour.test_shadow_look import plan_for
 from tests.broker.due_topic import now_ms
 from tests.broker.relay_service import RelayProcess
 from tests.broker.relay_stage import Stage, plan_of
-from tests.broker.test_shadow_look import plan_for
 from tests.support.command_line import timewheel, well
 from tests.support.secured import Secured
 from tests.support.tokens import token_for

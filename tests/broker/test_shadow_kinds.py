@@ -16,11 +16,11 @@ import pulsar
 import pytest
 from pulsar.schema import AvroSchema, JsonSchema, Record, String
 
+from tests.behaviour.test_shadow_life import AHEAD_MS as FAR_AHEAD_MS
+from tests.behaviour.test_shadow_life import DAYS
 from tests.broker.due_topic import V1, V2, backlog, crypto_keys, now_ms
 from tests.broker.relay_stage import BUSINESS
 from tests.broker.shadow_stage import PlainConsumer, ShadowStage, moved, shadow_plan, staged
-from tests.broker.test_shadow_life import AHEAD_MS as FAR_AHEAD_MS
-from tests.broker.test_shadow_life import DAYS
 from tests.support.raw_producer import RawProducer, metadata_of
 from timewheel.broker.admin.client import AdminClient
 from timewheel.broker.admin.stats import SHADOW_ACKER

@@ -34,6 +34,7 @@ SETTINGS = {
 SUBSCRIPTION = "s"
 RECEIVE_MS = 10_000
 REAL_HISTORIES = 12
+EVERYDAY = 4  # of them; the others are short plays
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +93,9 @@ def real(request: pytest.FixtureRequest) -> Iterator[Any]:
         yield stage
 
 
-@pytest.mark.parametrize("seed", range(REAL_HISTORIES))
+@pytest.mark.parametrize(
+    "seed", [*range(EVERYDAY), *(pytest.param(one, marks=pytest.mark.short) for one in range(EVERYDAY, REAL_HISTORIES))]
+)
 def test_a_virtual_broker_has_the_gaps_of_a_real_one_and_brings_the_same_again(real: Any, seed: int) -> None:
     rng = random.Random(seed)
     share = rng.random()

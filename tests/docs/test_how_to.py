@@ -1,4 +1,4 @@
-"""The how-to guides on a real broker: what they show works, and what they say is refused is refused."""
+"""The how-to guides: what they show works, and what they say is refused is refused."""
 
 from __future__ import annotations
 
@@ -22,6 +22,8 @@ import httpx
 import pulsar
 import pytest
 
+from tests.behaviour.conftest import is_real, virtually
+from tests.support import command_line
 from tests.support.checkout import ROOT
 from tests.support.pages import blocks, typed
 from tests.support.processes import ran
@@ -35,7 +37,7 @@ from timewheel.core.plan import Calendar, Tiered
 from timewheel.core.planfile import dump_plan, save_plan
 from timewheel.producers import DelayedProducer
 from timewheel.provision import ensure
-from timewheel.testing import LocalPulsar, eventually
+from timewheel.testing import Broker, eventually
 
 HOW_TO = ROOT / "docs" / "how-to"
 TIMEOUT_S = 90
@@ -52,57 +54,68 @@ PLAN = replace(FORMER, scheme=Tiered(window_ms=5_000, tiers_ms=(5_000,)), revisi
 
 
 @pytest.fixture
-def client(broker_of_the_pages: LocalPulsar) -> Iterator[pulsar.Client]:
-    opened = pulsar.Client(broker_of_the_pages.service_url, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error))
+def broker(request: pytest.FixtureRequest) -> Iterator[Broker]:
+    """The one that the pages name, or a virtual one, which has any address."""
+    if is_real(request):
+        yield request.getfixturevalue("broker_of_the_pages")
+        return
+    with virtually() as virtual:
+        yield virtual
+
+
+@pytest.fixture
+def client(broker: Broker) -> Iterator[pulsar.Client]:
+    opened = pulsar.Client(broker.service_url, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error))
     yield opened
     opened.close()
 
 
-def make_topics(broker: LocalPulsar, *plans: Plan) -> None:
+def make_topics(broker: Broker, *plans: Plan) -> None:
     with AdminClient(broker.admin_url) as admin:
         for plan in plans:
             ensure(admin, plan, now_ms=int(time.time() * 1_000))
 
 
-def made_plan(broker: LocalPulsar, name: str, **limits: Any) -> Plan:
+def made_plan(broker: Broker, name: str, **limits: Any) -> Plan:
     """A plan whose topics are there."""
     plan = Plan(due_topic=f"persistent://public/default/{name}", subscriptions=("billing",), **limits)
     make_topics(broker, plan)
     return plan
 
 
-def run(*command: str, folder: Path | None = None, env: dict[str, str] | None = None, ends: int = 0) -> Any:
-    """What a command printed; it ends with this status."""
+def run(*command: str, folder: Path, env: dict[str, str] | None = None) -> Any:
+    """What a command printed; it ends well."""
     done = ran(command, cwd=folder, env=env, timeout=TIMEOUT_S)
-    assert done.returncode == ends, done.stdout + done.stderr
+    assert done.returncode == 0, done.stdout + done.stderr
     return done
 
 
 def timewheel(line: str, folder: Path | None = None, ends: int = 0) -> Any:
-    return run(TIMEWHEEL, *line.split()[1:], folder=folder, ends=ends)
+    done = command_line.timewheel(*line.split()[1:], cwd=folder, timeout=TIMEOUT_S)
+    assert done.returncode == ends, done.stdout + done.stderr
+    return done
 
 
 def page(name: str) -> str:
     return (HOW_TO / f"{name}.md").read_text(encoding="utf-8")
 
 
-def test_the_test_of_a_service_is_one(broker_of_the_pages: LocalPulsar, tmp_path: Path) -> None:
+@pytest.mark.real
+def test_the_test_of_a_service_is_one(broker: Broker, tmp_path: Path) -> None:
     # The others run in tests/virtual/test_example.py and tests/broker/test_local_cluster.py.
     _, block, _ = blocks(page("test-your-service"), "python")
     (tmp_path / "test_reminders.py").write_text(block.content)
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     (tmp_path / "reminders.toml").write_text(next(blocks(readme, "toml")).content)
-    broker = {
-        "TIMEWHEEL_TEST_BROKER": broker_of_the_pages.service_url,
-        "TIMEWHEEL_TEST_BROKER_ADMIN": broker_of_the_pages.admin_url,
-    }
+    given = {"TIMEWHEEL_TEST_BROKER": broker.service_url, "TIMEWHEEL_TEST_BROKER_ADMIN": broker.admin_url}
     command = (sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_reminders.py")
-    assert "1 passed" in run(*command, folder=tmp_path, env={**os.environ, **broker}).stdout
+    assert "1 passed" in run(*command, folder=tmp_path, env={**os.environ, **given}).stdout
 
 
-def test_a_plan_is_watched_as_it_says(broker_of_the_pages: LocalPulsar, client: pulsar.Client, tmp_path: Path) -> None:
+@pytest.mark.real
+def test_a_plan_is_watched_as_it_says(broker: Broker, client: pulsar.Client, tmp_path: Path) -> None:
     """A topic without a relay, sent to by hand; what the page shows has the form of what comes."""
-    plan = made_plan(broker_of_the_pages, "watch-a-plan", max_delay_ms=60_000)
+    plan = made_plan(broker, "watch-a-plan", max_delay_ms=60_000)
     producer = client.create_producer(plan.due_topic)
     for number in range(200):
         producer.send_async(b"x", None, deliver_after=timedelta(milliseconds=45_000 + 37 * number % 9_000))
@@ -128,9 +141,9 @@ def test_a_plan_is_watched_as_it_says(broker_of_the_pages: LocalPulsar, client: 
 
 
 @pytest.mark.timeout(180)
-def test_a_plan_is_changed_as_it_says(broker_of_the_pages: LocalPulsar, client: pulsar.Client, tmp_path: Path) -> None:
+def test_a_plan_is_changed_as_it_says(broker: Broker, client: pulsar.Client, tmp_path: Path) -> None:
     """A tier of 15 s in which a timer waits is taken out of the plan."""
-    make_topics(broker_of_the_pages, FORMER)
+    make_topics(broker, FORMER)
     with DelayedProducer(client, FORMER) as producer:
         producer.send(b"renew", deliver_after=timedelta(seconds=15.6))
     save_plan(PLAN, tmp_path / "reminders.toml")
@@ -155,7 +168,7 @@ def test_a_plan_is_changed_as_it_says(broker_of_the_pages: LocalPulsar, client: 
 
 
 @pytest.mark.timeout(180)
-def test_timewheel_is_left_as_it_says(broker_of_the_pages: LocalPulsar, client: pulsar.Client, tmp_path: Path) -> None:
+def test_timewheel_is_left_as_it_says(broker: Broker, client: pulsar.Client, tmp_path: Path) -> None:
     """Tiers and a calendar, each with a timer that waits for days; the page's plans, but for their topics' names."""
     text = page("leave-timewheel")
     assert len(text.split()) <= 700
@@ -167,7 +180,7 @@ def test_timewheel_is_left_as_it_says(broker_of_the_pages: LocalPulsar, client: 
         "reminders": replace(left["reminders"], scheme=Tiered(window_ms=3_600_000, tiers_ms=(3_600_000, 864_000_000))),
         "audits": replace(left["audits"], scheme=Calendar(), former_intervals_ms=()),
     }
-    make_topics(broker_of_the_pages, *former.values())
+    make_topics(broker, *former.values())
     for plan in former.values():
         with DelayedProducer(client, plan) as producer:
             producer.send(b"renew", deliver_after=timedelta(days=20))
@@ -185,16 +198,14 @@ def test_timewheel_is_left_as_it_says(broker_of_the_pages: LocalPulsar, client: 
 
 
 @pytest.mark.timeout(180)
-def test_the_topics_of_a_plan_with_cancel_are_left_as_it_says(
-    broker_of_the_pages: LocalPulsar, client: pulsar.Client
-) -> None:
+def test_the_topics_of_a_plan_with_cancel_are_left_as_it_says(broker: Broker, client: pulsar.Client) -> None:
     """The log of cancellations is never empty, and goes all the same."""
     text, topic = page("leave-timewheel"), "persistent://public/default/reminders"
     (by_hand,) = (block.content for block in blocks(text, "python"))
     assert f"delete-partitioned-topic {topic}.tw.cancellations" in text
     plan = Plan(due_topic=f"{topic}-cut", subscriptions=("billing",), cancel=Cancel())
     names, now_ms = Names(plan), int(time.time() * 1_000)
-    with AdminClient(broker_of_the_pages.admin_url) as admin:
+    with AdminClient(broker.admin_url) as admin:
         ensure(admin, plan, now_ms=now_ms)
         with DelayedProducer(client, plan) as producer:
             producer.cancel(producer.send(b"renew", deliver_after=timedelta(days=20)))
@@ -203,16 +214,14 @@ def test_the_topics_of_a_plan_with_cancel_are_left_as_it_says(
         ensure(admin, left, now_ms=now_ms)
         for name in (names.cancellations, names.parked("billing"), names.retry("billing")):
             assert admin.topics.partitions(name) is not None
-            its = by_hand.replace(f"{topic}.tw.cancellations", name).replace(
-                "http://localhost:8080", broker_of_the_pages.admin_url
-            )
+            its = by_hand.replace(f"{topic}.tw.cancellations", name).replace("http://localhost:8080", broker.admin_url)
             exec(compile(its, "leave-timewheel.md", "exec"), {})
         ensure(admin, left, now_ms=now_ms)
         assert admin.topics.partitions(names.cancellations) is None
 
 
 def test_a_timer_is_found_from_python_as_it_says(
-    broker_of_the_pages: LocalPulsar,
+    broker: Broker,
     client: pulsar.Client,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -220,7 +229,7 @@ def test_a_timer_is_found_from_python_as_it_says(
 ) -> None:
     (block,) = blocks(page("look-after-timers"), "python")
     due_ms = int(time.time() * 1_000) + 86_400_000
-    plan = made_plan(broker_of_the_pages, "look-after")
+    plan = made_plan(broker, "look-after")
     save_plan(plan, tmp_path / "reminders.toml")
     monkeypatch.chdir(tmp_path)
     with DelayedProducer(client, plan) as producer:
@@ -244,13 +253,14 @@ client.close()
 """
 
 
-def test_timers_are_traced_as_it_says(broker_of_the_pages: LocalPulsar, tmp_path: Path) -> None:
+@pytest.mark.real
+def test_timers_are_traced_as_it_says(broker: Broker, tmp_path: Path) -> None:
     """The blocks as one program, whose days are tenths of a second; it prints its spans."""
-    plan = made_plan(broker_of_the_pages, "trace-timers", max_delay_ms=60_000)
+    plan = made_plan(broker, "trace-timers", max_delay_ms=60_000)
     save_plan(plan, tmp_path / "reminders.toml")
     text = page("trace-timers")
     code = "\n".join(block.content for block in blocks(text, "python")).replace("days=17", "seconds=1.7")
-    (tmp_path / "trace.py").write_text(TRACED.format(url=broker_of_the_pages.service_url, blocks=code))
+    (tmp_path / "trace.py").write_text(TRACED.format(url=broker.service_url, blocks=code))
     traced = run(sys.executable, "trace.py", folder=tmp_path)
     assert traced.stderr == ""
 
@@ -270,8 +280,10 @@ def test_timers_are_traced_as_it_says(broker_of_the_pages: LocalPulsar, tmp_path
     assert {name for name, _, cell in rows if cell.strip()} == processed["attributes"].keys()
 
 
-@pytest.mark.usefixtures("broker_of_the_pages")
-def test_timers_are_cancelled_as_it_says(tmp_path: Path) -> None:
+@pytest.mark.usefixtures("broker")
+def test_timers_are_cancelled_as_it_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
     """The table goes into the plan file, the blocks run as one program, then the commands."""
     text = page("cancel-timers")
     (table,) = blocks(text, "toml")
@@ -281,8 +293,9 @@ def test_timers_are_cancelled_as_it_says(tmp_path: Path) -> None:
     assert "4 topics" in made.stdout, "the due topic, what is tried again, the log of cancellations, the parked timers"
     code = "\n".join(block.content for block in blocks(text, "python"))
     quiet = "pulsar.Client(logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error), service_url="
-    (tmp_path / "cancel.py").write_text(code.replace("pulsar.Client(", quiet) + "producer.close()\nclient.close()\n")
-    assert run(sys.executable, "cancel.py", folder=tmp_path).stderr == ""
+    monkeypatch.chdir(tmp_path)
+    exec(code.replace("pulsar.Client(", quiet) + "producer.close()\nclient.close()\n", {})
+    assert capfd.readouterr().err == ""
 
     lines = typed(text)
     cancelled, listed = (timewheel(line, tmp_path) for line in lines)
@@ -302,7 +315,7 @@ def test_timers_are_cancelled_as_it_says(tmp_path: Path) -> None:
         assert "[cancel]" in timewheel(line, tmp_path, ends=2).stderr
 
 
-@pytest.mark.usefixtures("broker_of_the_pages")
+@pytest.mark.usefixtures("broker")
 def test_timers_are_tried_again_and_parked_as_it_says(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -341,8 +354,9 @@ def test_timers_are_tried_again_and_parked_as_it_says(
         assert called in text
 
 
-def test_consumers_run_in_a_service_as_it_says(broker_of_the_pages: LocalPulsar, client: pulsar.Client) -> None:
-    plan = made_plan(broker_of_the_pages, "in-your-service")
+@pytest.mark.real
+def test_consumers_run_in_a_service_as_it_says(broker: Broker, client: pulsar.Client) -> None:
+    plan = made_plan(broker, "in-your-service")
     on_threads, on_a_loop = (block.content for block in blocks(page("run-in-your-service"), "python"))
     came: list[bytes] = []
 
@@ -366,9 +380,9 @@ def test_consumers_run_in_a_service_as_it_says(broker_of_the_pages: LocalPulsar,
 
 
 def test_what_stands_around_handlers_does_what_it_says(
-    broker_of_the_pages: LocalPulsar, client: pulsar.Client, caplog: pytest.LogCaptureFixture
+    broker: Broker, client: pulsar.Client, caplog: pytest.LogCaptureFixture
 ) -> None:
-    plan = made_plan(broker_of_the_pages, "around")
+    plan = made_plan(broker, "around")
     with DelayedProducer(client, plan) as producer:
         producer.send(b"x", timer_id="closed", properties={"tenant": "closed"})
         producer.send(b"x", timer_id="open", deliver_after=timedelta(seconds=1))
@@ -396,10 +410,9 @@ SHADOWED = "persistent://public/default/shadow-a-topic"
 FAR, SOON = 200, 20
 
 
+@pytest.mark.real
 @pytest.mark.timeout(300)
-def test_a_topic_is_shadowed_as_it_says(
-    broker_of_the_pages: LocalPulsar, client: pulsar.Client, tmp_path: Path
-) -> None:
+def test_a_topic_is_shadowed_as_it_says(broker: Broker, client: pulsar.Client, tmp_path: Path) -> None:
     """A topic of plain clients, from the first look to the way out; its far timers are due in two days."""
     text = page("shadow-a-topic").replace("public/default/reminders", "public/default/shadow-a-topic")
     (plan,) = blocks(text, "toml")
@@ -413,7 +426,7 @@ def test_a_topic_is_shadowed_as_it_says(
         (part,) = json.loads(done(f"{status} --json"))["partitions"]
         return part
 
-    with AdminClient(broker_of_the_pages.admin_url) as admin:
+    with AdminClient(broker.admin_url) as admin:
         admin.topics.create_unpartitioned(SHADOWED)
     consumer = client.subscribe(SHADOWED, "billing", consumer_type=pulsar.ConsumerType.Shared)
     producer = client.create_producer(SHADOWED)
@@ -445,7 +458,7 @@ def test_a_topic_is_shadowed_as_it_says(
         assert "shadowing -> paused" in done(pause)
         assert "paused -> shadowing" in done(resume)
         assert "draining -> native" in done(abort)
-        with AdminClient(broker_of_the_pages.admin_url) as admin:
+        with AdminClient(broker.admin_url) as admin:
             back = admin.topics.stats(SHADOWED).subscriptions["billing"]
         assert (back.backlog, back.gap_count) == (FAR, 0)
     finally:

@@ -134,9 +134,9 @@ def test_neither_a_short_play_of_a_proof_nor_one_that_fails_writes_a_row(project
 
 def test_what_is_dear_to_start_is_started_in_one_process_only(project: Path) -> None:
     test = "import os\ndef test_it(say):\n    say('ran in ' + os.environ['PYTEST_XDIST_WORKER'])\n"
-    (project / "tests/broker").mkdir()
+    (project / "tests/behaviour").mkdir()
     for name in ("test_consumer_reloads.py", "test_producer_aio.py", "test_producer_failures.py"):
-        (project / "tests/broker" / name).write_text(test)
+        (project / "tests/behaviour" / name).write_text(test)
     done = _pytest(project, "-n", "2")
 
     assert done.returncode == 0, done.stdout

@@ -48,8 +48,8 @@ def test_a_seed_has_no_other_history_after_others() -> None:
 
 
 def test_seeds_keep_their_promises() -> None:
-    """`make simulate` plays more of them."""
-    played = simulate("--seeds", "20", "--table")
+    """`make simulate` plays more of them, and CI 300."""
+    played = simulate("--seeds", "5", "--table")
     assert played.returncode == 0, played.stdout + played.stderr
     assert "0 failed" in played.stdout
 

@@ -27,6 +27,8 @@ from pathlib import Path
 from typing import Any, NoReturn
 from unittest import mock
 
+import typer.main
+
 NOT_LOADED = ("__main__", "demo", "spark_planner", "testing", "watch", "_report")
 """Parts that are large, or start something when they are loaded."""
 LOADED_LATE = ("encodings.idna", "h11", "httpcore", "certifi", "pydantic.type_adapter")
@@ -70,6 +72,9 @@ def timewheel(
     return subprocess.CompletedProcess(["timewheel", *arguments], status, out, err)
 
 
+_built = functools.cache(typer.main.get_command)
+"""Makes the commands of all parts once; to make them takes longer than to run most."""
+
 runs_here: ContextVar[bool] = ContextVar("runs_here", default=False)
 """Whether commands run on the caller's own thread: in a virtual time, into which no other process comes."""
 
@@ -86,6 +91,7 @@ def _run_here(
         mock.patch.object(sys, "argv", ["__main__.py", *arguments]),
         mock.patch.object(sys, "stdin", io.StringIO(entered)),
         mock.patch.object(sys.modules["__main__"], "__package__", "timewheel"),
+        mock.patch.object(typer.main, "get_command", _built),
     ):  # fmt: skip
         try:
             main()
@@ -137,6 +143,12 @@ def _load_all() -> None:
         if not any(part in NOT_LOADED for part in name.split(".")):
             with suppress(ImportError):
                 importlib.import_module(name)
+    from timewheel.broker.admin import AdminClient
+    from timewheel.cli.app import app
+
+    AdminClient("http://localhost").close()  # reads the authorities
+    typer.main.get_command = _built
+    _built(app)
 
 
 def _serve(address: str) -> None:

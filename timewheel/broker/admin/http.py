@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import functools
 import json
 import math
 import ssl
@@ -311,6 +312,12 @@ class _Shared:
     users: int = 0
 
 
+@functools.cache
+def _usual_tls() -> ssl.SSLContext:
+    """Return the settings of all who give none; to read the authorities takes 20 ms of the processor."""
+    return httpx.create_ssl_context(trust_env=False)
+
+
 class Connections:
     """Sends requests, and keeps connections open between them; safe to share between threads.
 
@@ -385,10 +392,10 @@ class Connections:
     def _made(self, settings: ssl.SSLContext | None) -> _Shared:
         transport = self._transport
         if transport is None and self._watched:
-            transport = _WatchedTransport(settings or httpx.create_ssl_context(trust_env=False))
+            transport = _WatchedTransport(settings or _usual_tls())
         # Not trust_env: the token goes only to the brokers, whatever HTTP_PROXY or .netrc contain.
         client = httpx.Client(
-            verify=True if settings is None else settings,
+            verify=settings or _usual_tls(),
             timeout=self._timeout,
             transport=transport,
             trust_env=False,

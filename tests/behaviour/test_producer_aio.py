@@ -190,6 +190,7 @@ async def test_one_failure_to_open_is_told_to_all_who_waited_for_it(
         mortal.resume()
 
 
+@pytest.mark.real
 async def test_a_full_pool_serves_more_partitions_than_it_holds(
     pulsar_broker: Broker, pulsar_client: Any, topic: str
 ) -> None:

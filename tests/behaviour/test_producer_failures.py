@@ -99,7 +99,14 @@ def clients_own() -> dict[str, Any]:
     return {}
 
 
-@pytest.mark.parametrize("delay", [dt.timedelta(0), dt.timedelta(days=17)], ids=["due topic", "tier, batched"])
+@pytest.mark.real
+@pytest.mark.parametrize(
+    "delay",
+    [
+        pytest.param(dt.timedelta(0), id="due topic", marks=pytest.mark.short),
+        pytest.param(dt.timedelta(days=17), id="tier, batched"),
+    ],
+)
 @pytest.mark.parametrize(
     ("options", "stored"),
     [pytest.param(own_numbers, 60, id="ours"), pytest.param(clients_own, 50, id="control", marks=pytest.mark.short)],
@@ -246,6 +253,7 @@ class Interrupted(Exception):
     """Raised in the main thread by a signal, as Ctrl-C is."""
 
 
+@pytest.mark.real
 def test_an_interrupted_wait_does_not_lose_track_of_the_send(
     mortal: LocalPulsar, connect: Callable[..., Any], topic: str
 ) -> None:
@@ -325,6 +333,7 @@ sys.exit(os.waitstatus_to_exitcode(status))
 """
 
 
+@pytest.mark.real
 def test_a_forked_child_is_refused_at_once_and_its_parent_goes_on(
     pulsar_broker: Broker, pulsar_client: Any, topic: str
 ) -> None:

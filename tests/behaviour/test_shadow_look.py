@@ -454,6 +454,7 @@ def scraped(text: str) -> dict[str, float]:
     }
 
 
+@pytest.mark.real
 def test_a_shadow_tells_what_it_has_lifted_and_why_it_may_not(pulsar_broker: Broker, tmp_path: Path) -> None:
     plan = shadow_plan(partitions=PARTITIONS, max_delay_ms=2 * AHEAD_MS)
     with staged(pulsar_broker, plan) as on, RelayProcess(pulsar_broker, plan, tmp_path, kind="shadow") as service:

@@ -143,6 +143,7 @@ def test_when_the_broker_delays_nothing_a_due_timer_still_comes_through_far_ones
     assert 1 <= len(events.named("timer_far_too_early")) <= 3
 
 
+@pytest.mark.real
 @pytest.mark.parametrize("passed_on", [True, False], ids=["passed on", "control"])
 def test_batch_index_acknowledgement_is_passed_on_to_a_broker_that_has_it(
     forgetful: LocalPulsar, connect: Connect, topic: str, passed_on: bool

@@ -106,6 +106,7 @@ def shadowed(pulsar_broker: Broker) -> Iterator[ShadowStage]:
         yield shadowed
 
 
+@pytest.mark.real
 @pytest.mark.parametrize("program", [java, node], ids=["java", "node"])
 def test_a_service_sends_both_ways_and_handles_each_timer_once(shadowed: ShadowStage, program: Program) -> None:
     """Both clients find the same partition by a key, and it stays on it, whichever way it goes."""

@@ -14,11 +14,11 @@ from typing import Any
 
 import pytest
 
+from tests.behaviour.test_shadow_look import run, saved
 from tests.broker.due_topic import now_ms
 from tests.broker.relay_service import RelayProcess
 from tests.broker.relay_stage import BUSINESS, TIERED, plan_of
 from tests.broker.shadow_stage import ShadowStage, shadow_plan, staged
-from tests.broker.test_shadow_look import run, saved
 from tests.support.command_line import well
 from timewheel.core.durations import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS
 from timewheel.core.plan import Plan, Ring, Tiered, Wheel
@@ -65,6 +65,7 @@ def send(on: ShadowStage, names: range) -> None:
 ALWAYS = {"other tiers", "more partitions"}
 
 
+@pytest.mark.real
 @pytest.mark.parametrize(
     ("scheme", "changed"),
     [
