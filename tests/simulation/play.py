@@ -163,18 +163,18 @@ class Play:
         choose, woken = scheduler._choose, scheduler._woken
         turns = itertools.count(1)
 
-        def counted(task: Task, *, timed_out: bool) -> Task:
+        def counted(ready: Sequence[Task], *, timed_out: bool) -> Task:
             if next(turns) == MAX_TURNS:
                 scheduler._error = TimeoutError(f"the play takes {MAX_TURNS} turns")
-                task, timed_out = scheduler.first, True
-            return woken(task, timed_out=timed_out)
+                ready, timed_out = [scheduler.first], True
+            return woken(ready, timed_out=timed_out)
 
         def traced(ready: Sequence[Any]) -> Any:
             chosen = choose(ready)
             self._hash.update(f"{scheduler.monotonic_ns} {[task.name for task in ready]} {chosen.name}".encode())
             return chosen
 
-        scheduler._choose, scheduler._woken = traced, counted
+        scheduler._choose, scheduler._woken = traced, counted  # type: ignore[method-assign]
 
     # Services
 
