@@ -456,7 +456,7 @@ class Play:
     def _check_holding_topics(self) -> None:
         if self.plan.holds_in_relay:
             for name, _, cursor in self._holding():
-                if cursor.ranges():
+                if cursor.acked:
                     self.break_promise(f"{name} has gaps: {cursor.ranges()}")
 
     def _judge(self) -> None:
