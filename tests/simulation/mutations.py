@@ -158,7 +158,7 @@ def _(stack: ExitStack) -> None:
         return False
 
     around(stack, relay_held.Forwarding, "_must_drain", must_drain)
-    instead(stack, session.Session, "_is_stored", lambda *_: False)
+    instead(stack, session.Session, "_has_come", lambda *_: False)
 
 
 @mutation("a late hop keeps its number", *TIERS)
@@ -171,7 +171,7 @@ def _(stack: ExitStack) -> None:
 
 @mutation("a late hop is not looked for under its nominal number", *TIERS)
 def _(stack: ExitStack) -> None:
-    instead(stack, session.Session, "_is_stored", lambda *_: False)
+    instead(stack, session.Session, "_has_come", lambda *_: False)
 
 
 @mutation("a relay sends under another name while another has the lease", *HELD)

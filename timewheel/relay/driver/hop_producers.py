@@ -177,10 +177,10 @@ class HopProducers:
             producer = self._open(key, self.names.part(topic, self.partition))
         return producer, self._marks[producer]
 
-    def has_stored(
+    def has_come(
         self, topic: str, version: int, number: int, *, in_group: bool, leaves_plan: bool = False, large: bool = False
     ) -> bool:
-        """Return whether an earlier session stored this number by the named lane; raises as `to`."""
+        """Return whether an earlier session sent this number by the named lane; raises as `to`."""
         if in_group:
             return number <= self.for_groups(topic, version)[1]
         return not self.is_new(self.to(topic, version, named=True, leaves_plan=leaves_plan, large=large), number)

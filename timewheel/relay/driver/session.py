@@ -411,13 +411,16 @@ class Session:
         machine, envelope = self._machine, command.envelope
         if envelope.hops > self._hop_bound:
             self._report_of_hops(envelope)
-        alone, is_stored = None, False
+        alone = None
         try:
-            is_stored = self._is_stored(command)
+            if has_come := self._has_come(command):
+                # Perhaps it is stored: the broker returns the number of an entry before that. It knows, if it is sent
+                # once more (broker-facts: late-lane).
+                command = command.nominally()
             if command.in_group:
                 member = Member(command.ordinal, self._message, self._properties, self._size)
                 self._groups.add(command.topic, self._entry.schema_version, command.sequence_id, member)
-            elif not is_stored:
+            else:
                 alone = self._hops.to(
                     command.topic,
                     self._entry.schema_version,
@@ -435,21 +438,19 @@ class Session:
         if machine.state is State.WAITING_FOR_LEASE:
             machine.lease_taken()
             self._show()
-        if is_stored:
-            self._handle.counts.deduplicated += 1
-            self._confirmations.outcomes.append((command.ordinal, None))
-            return RECEIVE
         # Not before: without a lease the message stays unchanged, and may go another way. A group member shares these
         # properties.
         self._properties[TIMER_PROPERTY] = envelope.line()
         if alone is not None:
             self._send_alone(alone, command)
+        elif has_come:
+            self._groups.send()
         return RECEIVE
 
-    def _is_stored(self, command: Forward) -> bool:
-        """Return whether an earlier session stored the message by its nominal way; raises as `HopProducers.to`."""
+    def _has_come(self, command: Forward) -> bool:
+        """Return whether an earlier session sent the message by its nominal way; raises as `HopProducers.to`."""
         nominal = command.nominal
-        return nominal is not None and self._hops.has_stored(
+        return nominal is not None and self._hops.has_come(
             nominal.topic,
             self._entry.schema_version,
             nominal.sequence_id,

@@ -113,8 +113,8 @@ class AwaitRoom:
 
 
 class Nominal(NamedTuple):
-    """The named lane of a hop that goes by the unnamed lane: an earlier attempt may be stored there. Then the hop is
-    confirmed without a send (broker-facts: late-lane).
+    """The named lane of a hop that goes by the unnamed lane: an earlier attempt may be stored there. Then it goes by that
+    lane once more, where the broker drops a repeat of a stored message (broker-facts: late-lane).
     """
 
     topic: str
@@ -140,6 +140,12 @@ class Forward(NamedTuple):
     @property
     def named(self) -> bool:
         return self.sequence_id != NO_SEQUENCE_ID
+
+    def nominally(self) -> Forward:
+        """Return the same by the named lane, for a message that may be stored there."""
+        assert self.nominal is not None, "it is by the named lane already"
+        topic, number, in_group = self.nominal
+        return self._replace(topic=topic, deliver_at_ms=0, sequence_id=number, in_group=in_group, nominal=None)
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,8 +27,10 @@ class BrokerProducer:
     topic: Topic
     name: str
     schema_version: int
+    session: (
+        int  # of the topic, in which all that is under way to the bookies is stored, though its producer has closed
+    )
     is_open: bool = True
-    is_served: bool = True  # its topic: what is under way to the bookies is stored, even if its producer has closed
     is_killed: bool = False  # with its broker: no answer that is under way arrives
 
     def leave(self) -> None:
@@ -53,6 +55,7 @@ class Topic:
         self._named_ms: dict[str, int] = {}  # when the last one came
         self.is_terminated = False
         self.is_loaded = False
+        self.session = 0  # a broker's, from the load to the unload
         self.owner = cluster.brokers[0]
 
     @property
@@ -78,7 +81,7 @@ class Topic:
         if name in self.producers:
             raise Refused("ProducerBusy")
         version = self.cluster.register_schema(self.name, schema)
-        producer = self.producers[name] = BrokerProducer(end, self, name, version)
+        producer = self.producers[name] = BrokerProducer(end, self, name, version, self.session)
         if self.cluster.scheduler.now_ns // MS - self._named_ms.get(name, 0) > NAME_LIFE_MS:
             self.pushed.pop(name, None)
             self.numbers.pop(name, None)
@@ -132,6 +135,7 @@ class Topic:
         self.is_loaded = False
         self._close_producers(is_killed=not is_orderly)
         self.pushed = dict(self.numbers)
+        self.session += 1
         for subscription in [*self.subscriptions.values()]:
             subscription.close()
             subscription.redeliveries.clear()
@@ -147,7 +151,7 @@ class Topic:
     def _close_producers(self, *, is_killed: bool) -> None:
         producers, self.producers = [*self.producers.values()], {}
         for producer in producers:
-            producer.is_open, producer.is_served, producer.is_killed = False, False, is_killed
+            producer.is_open, producer.is_killed = False, is_killed
             producer.end.closed_by_broker()
 
 

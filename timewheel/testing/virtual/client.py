@@ -548,7 +548,7 @@ class _Lane(_Reconnecting):
 
     def _store(self, at_broker: BrokerProducer, handover: _Handover) -> None:
         link, entry = self.client.link, handover.entry
-        if not at_broker.is_served:
+        if at_broker.session != at_broker.topic.session:
             return
         # The same entry again, if the connection was lost before its answer came: stored as another.
         stored = Entry(entry.messages, at_broker.name, entry.sequence_id, entry.publish_ms, entry.is_batch)
