@@ -113,8 +113,8 @@ class AwaitRoom:
 
 
 class Nominal(NamedTuple):
-    """The named lane of a hop that goes by the unnamed lane: an earlier attempt may be stored there. Then it goes by that
-    lane once more, where the broker drops a repeat of a stored message (broker-facts: late-lane).
+    """The named lane of a hop that goes by the unnamed lane: an earlier attempt may be stored there. Then it goes by
+    that lane once more, where the broker drops a repeat of a stored message (broker-facts: late-lane).
     """
 
     topic: str
