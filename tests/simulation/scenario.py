@@ -247,7 +247,7 @@ def _fault(rng: random.Random, kind: Kind, timers: Sequence[Timer]) -> Fault:
 def _fault_at_hops(rng: random.Random, hops_s: Sequence[float], *more: Kind) -> Fault:
     at_s = rng.choice(hops_s)
     kinds: tuple[Kind, ...] = ("kill", "kill", "freeze", "cut off", "stop")
-    kind = rng.choice([*kinds, *more])
+    kind = rng.choice(kinds + more)
     lasts_s = rng.choice([rng.uniform(0.05, 3), rng.uniform(0.5, 120)])
     return Fault(at_s - 1, kind, rng.randrange(1_000), lasts_s, rng.choice(STEPS[1:]), rng.randint(1, 6))
 
