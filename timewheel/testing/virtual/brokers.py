@@ -27,9 +27,7 @@ class BrokerProducer:
     topic: Topic
     name: str
     schema_version: int
-    session: (
-        int  # of the topic, in which all that is under way to the bookies is stored, though its producer has closed
-    )
+    session: int  # of the topic: what is under way to the bookies in it is stored, though the producer has closed
     is_open: bool = True
     is_killed: bool = False  # with its broker: no answer that is under way arrives
 
@@ -53,8 +51,7 @@ class Topic:
         self.pushed: dict[str, int] = {}
         self.numbers: dict[str, int] = {}
         self._named_ms: dict[str, int] = {}  # when the last one came
-        self.is_terminated = False
-        self.is_loaded = False
+        self.is_terminated = self.is_loaded = False
         self.session = 0  # a broker's, from the load to the unload
         self.owner = cluster.brokers[0]
 

@@ -13,7 +13,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable
-from functools import partial
+from functools import partial, partialmethod
 from itertools import count, takewhile
 from operator import attrgetter
 from typing import Any, Generic, NamedTuple, TypeVar
@@ -116,14 +116,9 @@ class MessageBuilder(Configuration):
         )
 
 
-def _told(path: str) -> Callable[[Any], Any]:
+def _told(path: str) -> partialmethod[Any]:
     """Return a method that returns an attribute: pulsar-client asks by methods."""
-    get = attrgetter(path)
-
-    def told(one: Any) -> Any:
-        return get(one)
-
-    return told
+    return partialmethod(attrgetter(path))
 
 
 class Received:
@@ -566,22 +561,21 @@ class _Lane(_Reconnecting):
             return
         if self._is_full():
             self.scheduler.wait(lambda: not self._is_full() or self.is_closed)
-        settings = self.settings
         self.messages += 1
         if sent.sequence_id < 0:
             sent.sequence_id = self.number + 1
         self.number = max(self.number, sent.sequence_id)
-        if not settings.batching_enabled() or sent.deliver_at_ms:
+        if not self.settings.batching_enabled() or sent.deliver_at_ms:
             self._hand_over(Entry((sent,), self.name, sent.sequence_id, self.scheduler.now_ms), [callback])
             return
-        if self._batch and self._batch_bytes + sent.size > settings.batching_max_allowed_size_in_bytes():
+        if self._batch and self._batch_bytes + sent.size > self.settings.batching_max_allowed_size_in_bytes():
             self.end_batch()
         self._batch.append((sent, callback))
         self._batch_bytes += sent.size
-        if len(self._batch) >= settings.batching_max_messages():
+        if len(self._batch) >= self.settings.batching_max_messages():
             self.end_batch()
         else:
-            self._batch_ends.set(settings.batching_max_publish_delay_ms() * MS)
+            self._batch_ends.set(self.settings.batching_max_publish_delay_ms() * MS)
 
     def _refusal(self, sent: Sent) -> str:
         """Return the result by which the client refuses a message on the spot; empty: it takes it."""

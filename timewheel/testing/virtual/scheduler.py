@@ -279,11 +279,8 @@ class Scheduler:
         """
         while self._timers and self._timers[0][2].action is None:
             heappop(self._timers)
-        awake = [
-            task
-            for task in self._waiting
-            if (task.deadline_ns is not None or task.interval_ns is not None) and not task.is_frozen
-        ]
+        timed = [task for task in self._waiting if task.deadline_ns is not None or task.interval_ns is not None]
+        awake = [task for task in timed if not task.is_frozen]
         deadlines = [task.deadline_ns for task in awake if task.deadline_ns is not None]
         if self._timers:
             deadlines.append(self._timers[0][0])

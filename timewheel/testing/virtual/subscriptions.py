@@ -126,8 +126,7 @@ class Subscription:
         self.redeliveries: Counter[EntryPosition] = Counter()
         self.scheduler = topic.cluster.scheduler
         self.dispatcher: _Ordered | _Shared = _Ordered(self)
-        self.delivered = 0
-        self.asked_ms = 0
+        self.delivered = self.asked_ms = 0
         self._flush = Alarm(self.scheduler, partial(self.moved, at_once=True))
 
     def add(self, end: Receiving, name: str, kind: Any, properties: dict[str, str]) -> BrokerConsumer:
