@@ -523,7 +523,7 @@ class _Lane(_Reconnecting):
 
     def _publish(self, handover: _Handover) -> None:
         link, at_broker = self.client.link, self.at_broker
-        if at_broker is None:
+        if at_broker is None or not at_broker.is_open:
             return
         try:
             is_new = at_broker.topic.push(at_broker, handover.entry.sequence_id)
