@@ -171,7 +171,8 @@ class VirtualPulsar:
         return client
 
     def _reach(self, dialer: Dialer, topic: str, *, keep_payload: bool = False) -> VirtualSession:
-        session = VirtualSession(self.cluster, topic, keep_payload=keep_payload, request_ms=dialer._request_ms)  # noqa: SLF001
+        request_ms = dialer._request_ms  # noqa: SLF001 - it is asked in place of the dialer
+        session = VirtualSession(self.cluster, topic, keep_payload=keep_payload, request_ms=request_ms)
         self._clients.append(session)
         return session
 
