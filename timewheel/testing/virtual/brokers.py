@@ -12,7 +12,7 @@ from timewheel.client.positions import EntryPosition
 from timewheel.core.broker_profile import BROKER_SETTINGS, PERSIST_AS_BITMAP, BrokerProfile
 from timewheel.core.names import namespace_of, partition_of, parts_of
 from timewheel.testing.virtual.ledgers import Cursor, Entry, ManagedLedger
-from timewheel.testing.virtual.scheduler import MS, Process, Scheduler
+from timewheel.testing.virtual.scheduler import Process, Scheduler
 from timewheel.testing.virtual.subscriptions import ClientEnd, Refused, Subscription
 
 NAME_LIFE_MS = 6 * 3_600_000
@@ -27,9 +27,7 @@ class BrokerProducer:
     topic: Topic
     name: str
     schema_version: int
-    session: (
-        int  # of the topic, in which all that is under way to the bookies is stored, though its producer has closed
-    )
+    session: int  # of the topic: what is under way to the bookies in it is stored, though the producer has closed
     is_open: bool = True
     is_killed: bool = False  # with its broker: no answer that is under way arrives
 
@@ -53,8 +51,7 @@ class Topic:
         self.pushed: dict[str, int] = {}
         self.numbers: dict[str, int] = {}
         self._named_ms: dict[str, int] = {}  # when the last one came
-        self.is_terminated = False
-        self.is_loaded = False
+        self.is_terminated = self.is_loaded = False
         self.session = 0  # a broker's, from the load to the unload
         self.owner = cluster.brokers[0]
 
@@ -82,7 +79,7 @@ class Topic:
             raise Refused("ProducerBusy")
         version = self.cluster.register_schema(self.name, schema)
         producer = self.producers[name] = BrokerProducer(end, self, name, version, self.session)
-        if self.cluster.scheduler.now_ns // MS - self._named_ms.get(name, 0) > NAME_LIFE_MS:
+        if self.cluster.scheduler.now_ms - self._named_ms.get(name, 0) > NAME_LIFE_MS:
             self.pushed.pop(name, None)
             self.numbers.pop(name, None)
         return producer, self.pushed.get(name, -1) if self.deduplicates else -1
@@ -99,7 +96,7 @@ class Topic:
                 if number <= self.numbers.get(name, -1):
                     return False
                 raise Refused("UnknownError")
-            self.pushed[name], self._named_ms[name] = number, self.cluster.scheduler.now_ns // MS
+            self.pushed[name], self._named_ms[name] = number, self.cluster.scheduler.now_ms
         return True
 
     def publish(self, producer: BrokerProducer, entry: Entry) -> EntryPosition:
@@ -253,9 +250,8 @@ class Cluster:
 
     def settings(self) -> dict[str, str]:
         """Return the runtime configuration, as texts by the names of ``broker.conf``."""
-        profile = self.profile
-        found = {name: str(getattr(profile, field) // unit) for name, (field, unit) in BROKER_SETTINGS.items()}
-        return found | {PERSIST_AS_BITMAP: str(profile.ack_format == "bitmap").lower()}
+        found = {name: str(getattr(self.profile, field) // unit) for name, (field, unit) in BROKER_SETTINGS.items()}
+        return found | {PERSIST_AS_BITMAP: str(self.profile.ack_format == "bitmap").lower()}
 
     # Faults
 

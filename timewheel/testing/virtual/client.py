@@ -13,7 +13,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable
-from functools import partial
+from functools import partial, partialmethod
 from itertools import count, takewhile
 from operator import attrgetter
 from typing import Any, Generic, NamedTuple, TypeVar
@@ -43,7 +43,8 @@ _AGAIN = "ServiceUnitNotReady"
 
 P = TypeVar("P", bound="_Reconnecting")
 Result = Any
-SendCallback = Callable[[Any, Any], None] | None
+Callback = Callable[[Result, Any], None]
+SendCallback = Callback | None
 
 
 def result_of(name: str) -> Result:
@@ -115,14 +116,9 @@ class MessageBuilder(Configuration):
         )
 
 
-def _told(path: str) -> Callable[[Any], Any]:
+def _told(path: str) -> partialmethod[Any]:
     """Return a method that returns an attribute: pulsar-client asks by methods."""
-    get = attrgetter(path)
-
-    def told(one: Any) -> Any:
-        return get(one)
-
-    return told
+    return partialmethod(attrgetter(path))
 
 
 class Received:
@@ -185,7 +181,6 @@ class _Way:
         self._go_on()
 
     def hold(self, *, is_held: bool) -> None:
-        """Let nothing pass, or all again that waits."""
         self._is_held = is_held
         self._go_on()
 
@@ -298,7 +293,7 @@ class NativeClient:
             scheduler.wait(None, min(pause_ms * MS, left_ns))
             pause_ms = min(2 * pause_ms, LONGEST_PAUSE_MS)
 
-    def _answer(self, action: Callable[[], Any], told: Callable[[Result, Any], None]) -> None:
+    def _answer(self, action: Callable[[], Any], told: Callback) -> None:
         try:
             answer = OK, action()
         except Refused as refused:
@@ -308,14 +303,11 @@ class NativeClient:
     # As `_pulsar.Client`
 
     def create_producer(self, topic: str, settings: Configuration) -> Producer:
-        names = self.get_topic_partitions(topic)
-        producer = Producer(self, full_name(topic), names, settings)
+        producer = Producer(self, full_name(topic), self.get_topic_partitions(topic), settings)
         self._open_by(producer, [producer.connect])
         return producer
 
-    def create_producer_async(
-        self, topic: str, settings: Configuration, callback: Callable[[Result, Any], None]
-    ) -> None:
+    def create_producer_async(self, topic: str, settings: Configuration, callback: Callback) -> None:
         def at_broker() -> Producer:
             producer = Producer(self, full_name(topic), self.cluster.partitions(topic), settings)
             producer.connect()
@@ -327,11 +319,9 @@ class NativeClient:
     def subscribe(self, topic: str, subscription: str, settings: Configuration) -> Consumer:
         return self.subscribe_topics([topic], subscription, settings, full_name(topic))
 
-    def subscribe_topics(
-        self, topics: list[str], subscription: str, settings: Configuration, named: str = ""
-    ) -> Consumer:
+    def subscribe_topics(self, topics: list[str], subscription: str, settings: Configuration, of: str = "") -> Consumer:
         names = [name for topic in topics for name in self.get_topic_partitions(topic)]
-        consumer = Consumer(self, named, names, subscription, settings)
+        consumer = Consumer(self, of, names, subscription, settings)
         self._open_by(consumer, [part.connect for part in consumer.parts])
         return consumer
 
@@ -515,14 +505,13 @@ class _Lane(_Reconnecting):
     # At the broker
 
     def connect(self) -> None:
-        settings = self.settings
         topic = self.client.cluster.topic(self.topic)
-        name = self.name or settings.producer_name() or f"virtual-{self.client.cluster.new_number()}"
-        self.at_broker, highest = topic.open_producer(self, name, settings.schema())
+        name = self.name or self.settings.producer_name() or f"virtual-{self.client.cluster.new_number()}"
+        self.at_broker, highest = topic.open_producer(self, name, self.settings.schema())
         if not self.name:
             self.name = name
             self.published = highest
-            self.number = max(highest, (settings.initial_sequence_id() or 0) - 1)
+            self.number = max(highest, (self.settings.initial_sequence_id() or 0) - 1)
         for handover in [*self.pending]:
             self._publish(handover)
 
@@ -572,22 +561,21 @@ class _Lane(_Reconnecting):
             return
         if self._is_full():
             self.scheduler.wait(lambda: not self._is_full() or self.is_closed)
-        settings = self.settings
         self.messages += 1
         if sent.sequence_id < 0:
             sent.sequence_id = self.number + 1
         self.number = max(self.number, sent.sequence_id)
-        if not settings.batching_enabled() or sent.deliver_at_ms:
+        if not self.settings.batching_enabled() or sent.deliver_at_ms:
             self._hand_over(Entry((sent,), self.name, sent.sequence_id, self.scheduler.now_ms), [callback])
             return
-        if self._batch and self._batch_bytes + sent.size > settings.batching_max_allowed_size_in_bytes():
+        if self._batch and self._batch_bytes + sent.size > self.settings.batching_max_allowed_size_in_bytes():
             self.end_batch()
         self._batch.append((sent, callback))
         self._batch_bytes += sent.size
-        if len(self._batch) >= settings.batching_max_messages():
+        if len(self._batch) >= self.settings.batching_max_messages():
             self.end_batch()
         else:
-            self._batch_ends.set(settings.batching_max_publish_delay_ms() * MS)
+            self._batch_ends.set(self.settings.batching_max_publish_delay_ms() * MS)
 
     def _refusal(self, sent: Sent) -> str:
         """Return the result by which the client refuses a message on the spot; empty: it takes it."""
@@ -660,13 +648,11 @@ class Producer(_Opened[_Lane]):
         self._settings = settings
 
     def connect(self) -> None:
-        opened = []
         try:
             for lane in self.parts:
                 lane.connect()
-                opened.append(lane)
         except Refused:
-            for lane in opened:
+            for lane in self.parts:
                 lane.leave()
             raise
 
@@ -767,14 +753,14 @@ class _Part(_Reconnecting):
             at_broker.flow(permits)
 
     def _acknowledged(
-        self, at_broker: BrokerConsumer | None, positions: list[EntryPosition], to: EntryPosition | None
+        self, at_broker: BrokerConsumer | None, acks: list[EntryPosition], to: EntryPosition | None
     ) -> None:
         if at_broker is None or not at_broker.is_connected:
             return
         if to is not None:
             at_broker.acknowledge_to(to)
-        if positions:
-            at_broker.acknowledge(positions)
+        if acks:
+            at_broker.acknowledge(acks)
 
     def last_position(self) -> tuple[EntryPosition, int]:
         """Return the topic's last position, and the messages in its entry (0: no batch); the broker calls this."""
@@ -878,7 +864,7 @@ class _Receiver(_Opened[_Part]):
         self._settings = settings
         self.properties = settings.own_properties
         self._messages: deque[Received] = deque()
-        self._callbacks: deque[Callable[[Result, Any], None]] = deque()
+        self._callbacks: deque[Callback] = deque()
         self._is_closed = False
 
     consumer_name = _told("name")
@@ -902,7 +888,7 @@ class _Receiver(_Opened[_Part]):
             raise error_of("AlreadyClosed" if self._is_closed else "Timeout")
         return self._take()
 
-    def receive_async(self, callback: Callable[[Result, Any], None]) -> None:
+    def receive_async(self, callback: Callback) -> None:
         if self._is_closed:
             self._client.call(callback, result_of("AlreadyClosed"), None)
         elif self._messages:

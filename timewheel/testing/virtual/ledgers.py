@@ -164,9 +164,8 @@ class ManagedLedger:
 
     def trim(self, position: EntryPosition) -> None:
         """Delete the ledgers that end at or before a position, but for the open one."""
-        for number in [number for number in self._ledgers if number <= position.ledger]:
-            ledger = self._ledgers[number]
-            if ledger is not self._open and (number < position.ledger or position.entry + 1 >= len(ledger.entries)):
+        for number, ledger in [*self._ledgers.items()]:
+            if ledger is not self._open and (number, len(ledger.entries) - 1) <= position:
                 del self._ledgers[number]
 
     @property

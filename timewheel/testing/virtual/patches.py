@@ -263,20 +263,20 @@ def _of_threads(scheduler: Scheduler) -> list[Replacement]:
         real_start(thread)
 
     def bootstrap(thread: Thread) -> None:
-        if scheduler.task_of(thread) is None:
+        if scheduler.of_threads.get(thread) is None:
             real_bootstrap(thread)
         else:
             scheduler.run(thread, lambda: real_bootstrap(thread))
 
     def join(thread: Thread, timeout: float | None = None) -> None:
-        task = scheduler.task_of(thread)
+        task = scheduler.of_threads.get(thread)
         if task is None or not scheduler.is_mine:
             real_join(thread, timeout)
         elif scheduler.wait(lambda: task.is_done, *waits_of(timeout, S)):
             real_join(thread)
 
     def is_alive(thread: Thread) -> bool:
-        task = scheduler.task_of(thread)
+        task = scheduler.of_threads.get(thread)
         return real_is_alive(thread) if task is None else not task.is_done and thread.ident is not None
 
     return [
@@ -297,7 +297,7 @@ def _of_failures(scheduler: Scheduler) -> list[Replacement]:
             critical(text, *given, **named)
 
     def excepthook(raised: Any) -> None:
-        if raised.thread is None or scheduler.task_of(raised.thread) is None:
+        if raised.thread is None or scheduler.of_threads.get(raised.thread) is None:
             real(raised)
         else:
             scheduler.failed(raised.thread.name, raised.exc_value)

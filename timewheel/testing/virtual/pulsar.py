@@ -18,7 +18,6 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from functools import partial
-from types import TracebackType
 from typing import Any, NamedTuple, Self
 from unittest import mock
 
@@ -37,7 +36,7 @@ from timewheel.testing.virtual.brokers import Cluster
 from timewheel.testing.virtual.client import Configuration, MessageBuilder, NativeClient
 from timewheel.testing.virtual.ledgers import Sent
 from timewheel.testing.virtual.patches import either, patched
-from timewheel.testing.virtual.scheduler import MS, Process, Scheduler, longest_waiting
+from timewheel.testing.virtual.scheduler import MS, Process, Scheduler
 from timewheel.testing.virtual.sessions import VirtualSession
 
 
@@ -131,7 +130,7 @@ class VirtualPulsar:
         begins_ns = (time.time_ns() // MS if begins is None else round(begins.timestamp() * 1e3)) * MS
         drawn = None if seed is None else random.Random(seed)
         self._random_bytes = None if drawn is None else drawn.randbytes
-        self.scheduler = Scheduler(begins_ns, longest_waiting if drawn is None else drawn.choice)
+        self.scheduler = Scheduler(begins_ns) if drawn is None else Scheduler(begins_ns, drawn.choice)
         profile = BrokerProfile.named(version) if isinstance(version, str) else version
         self.cluster = Cluster(self.scheduler, profile, brokers=brokers)
         self.version = self.cluster.version
@@ -159,9 +158,7 @@ class VirtualPulsar:
             self._stack = stack.pop_all()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         for client in self._clients:
             client.end()
         self._stack.close()

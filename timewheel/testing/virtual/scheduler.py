@@ -18,6 +18,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from heapq import heappop, heappush
 from itertools import count
+from operator import itemgetter
 from threading import Thread
 from typing import Any
 
@@ -79,10 +80,6 @@ class Task:
     def is_frozen(self) -> bool:
         return self.process is not None and self.process.is_frozen and not self.is_killed
 
-    @property
-    def can_go_on(self) -> bool:
-        return self.is_ready is not None and self.is_ready() and not self.is_frozen
-
 
 _OURS, _USERS = ("timewheel-", "pulsar-client"), ("timewheel-worker", "timewheel-handlers")
 
@@ -97,14 +94,11 @@ class Process:
     is_cut_off: bool = False  # from the brokers
 
 
+@dataclass(eq=False)
 class Timer:
     """An action at a time; runs on the thread that has the turn, and must not wait."""
 
-    def __init__(self, action: Callable[[], None]) -> None:
-        self.action: Callable[[], None] | None = action
-
-    def cancel(self) -> None:
-        self.action = None
+    action: Callable[[], None] | None  # None: it was cancelled, or has run
 
 
 class Alarm:
@@ -126,7 +120,7 @@ class Alarm:
 
     def cancel(self) -> None:
         if self._timer is not None:
-            self._timer.cancel()
+            self._timer.action = None
 
 
 Condition = Callable[[], bool] | None
@@ -134,32 +128,28 @@ Choose = Callable[[Sequence[Task]], Task]
 """Returns which of several threads, the one that has waited longest first, runs next."""
 
 
-def longest_waiting(ready: Sequence[Task]) -> Task:
-    """Choose the thread that has waited longest."""
-    return ready[0]
-
-
 class Scheduler:
     """Virtual time and the threads on it; the thread that creates it is the first one, and has the turn.
 
     Args:
         now_ns: Time at which it begins, UTC nanoseconds since 1970.
-        choose: Which of several ready threads runs next.
+        choose: Which of several ready threads runs next; the one that has waited longest, if it is not given.
 
     Attributes:
         monotonic_ns: Time passed.
         failures: Exceptions that ended threads, each with the thread's name.
         current: The thread that has the turn.
+        of_threads: The threads that were started here.
     """
 
-    def __init__(self, now_ns: int, choose: Choose = longest_waiting) -> None:
+    def __init__(self, now_ns: int, choose: Choose = itemgetter(0)) -> None:
         self.monotonic_ns = 0
         self.failures: list[tuple[str, BaseException]] = []
         self.on_time: Callable[[], None] = lambda: None  # called when time has passed, or was set
         self._wall_ns = now_ns  # of the wall clock, when the monotonic clock is 0
         self._choose = choose
         self._tasks: dict[int, Task] = {}  # by the thread's identifier
-        self._of_threads: dict[Thread, Task] = {}
+        self.of_threads: dict[Thread, Task] = {}
         self._waiting: list[Task] = []  # the one that has waited longest first
         self._timers: list[tuple[int, int, Timer]] = []
         self._numbers = count()
@@ -254,7 +244,7 @@ class Scheduler:
 
     def yield_turn(self) -> None:
         """Let the other threads run whose waits are over; no time passes."""
-        if any(task.can_go_on for task in self._waiting):
+        if self._ready():
             self.wait(_always)
 
     def advance(self, duration_ns: int) -> None:
@@ -267,11 +257,13 @@ class Scheduler:
             while self._for_first:
                 self._for_first.pop(0)()
 
+    def _ready(self) -> list[Task]:
+        """Return the threads whose waits are over; of some sixty at each turn, so without a call of ours for each."""
+        return [task for task in self._waiting if task.is_ready is not None and task.is_ready() and not task.is_frozen]
+
     def _next(self) -> Task:
         while True:
-            # Of some sixty threads at each turn: without a call for those that wait on.
-            able = [task for task in self._waiting if task.is_ready is not None and task.is_ready()]
-            if ready := [task for task in able if not task.is_frozen]:
+            if ready := self._ready():
                 return self._woken(ready, timed_out=False)
             if not self._pass_time():
                 self._error = NothingToWaitFor([(task.name, _place(task)) for task in self._waiting])
@@ -281,14 +273,14 @@ class Scheduler:
                 return self._woken(over, timed_out=True)
 
     def _pass_time(self) -> bool:
-        """Jump to the next timer or deadline, and run the timers that are due; False: there is neither."""
+        """Jump to the next timer or deadline, and run a timer that is due; False: there is neither.
+
+        One alone, since it may end a wait.
+        """
         while self._timers and self._timers[0][2].action is None:
             heappop(self._timers)
-        awake = [
-            task
-            for task in self._waiting
-            if (task.deadline_ns is not None or task.interval_ns is not None) and not task.is_frozen
-        ]
+        timed = [task for task in self._waiting if task.deadline_ns is not None or task.interval_ns is not None]
+        awake = [task for task in timed if not task.is_frozen]
         deadlines = [task.deadline_ns for task in awake if task.deadline_ns is not None]
         if self._timers:
             deadlines.append(self._timers[0][0])
@@ -302,19 +294,17 @@ class Scheduler:
         if (next_ns := min(deadlines)) > self.monotonic_ns:
             self.monotonic_ns = next_ns
             self.on_time()
-        while self._timers and self._timers[0][0] <= self.monotonic_ns:
-            if self._fire(heappop(self._timers)[2]):
-                break  # it may have ended a wait
+        if self._timers and self._timers[0][0] <= self.monotonic_ns:
+            self._fire(heappop(self._timers)[2])
         return True
 
-    def _fire(self, timer: Timer) -> bool:
+    def _fire(self, timer: Timer) -> None:
         action, timer.action = timer.action, None
         try:
             if action is not None:
                 action()
         except Exception as error:  # noqa: BLE001 - of no thread: raised in the first
             self.failed("the clock", error)
-        return action is not None
 
     def _over(self) -> list[Task]:
         """Return the threads whose time has passed."""
@@ -340,18 +330,13 @@ class Scheduler:
 
     def adopt(self, thread: Thread) -> None:
         """Make a thread that is about to be started one of this scheduler's, in the process of the present one."""
-        task = Task(thread.name, self.current.process)
+        task = self.of_threads[thread] = Task(thread.name, self.current.process)
         task.is_ready = _always
-        self._of_threads[thread] = task
         self._waiting.append(task)
-
-    def task_of(self, thread: Thread) -> Task | None:
-        """Return the task of a thread that was started here; None: it is none of this scheduler's."""
-        return self._of_threads.get(thread)
 
     def run(self, thread: Thread, main: Callable[[], Any]) -> None:
         """Run the whole of an adopted thread; called on it."""
-        task = self._of_threads[thread]
+        task = self.of_threads[thread]
         task.ident = get_ident()
         task.turn.acquire()
         self._tasks[task.ident] = task
@@ -388,11 +373,10 @@ class Scheduler:
     def close(self) -> None:
         """End all threads but the first, which calls it."""
         self._is_over = True
-        for task in [*self._waiting]:
-            if task is not self.first:
-                self._kill(task)
-        if self.current is not self.first:  # a signal has interrupted the first one's wait
-            self._waiting[:] = [task for task in self._waiting if task is not self.first]
+        # The first one still waits if a signal has interrupted it.
+        self._waiting = [task for task in self._waiting if task is not self.first]
+        for task in self._waiting:
+            self._kill(task)
         while self._waiting:
             self._waiting.append(self.first)
             self.first.is_ready, self.first.deadline_ns = _always, None

@@ -64,13 +64,12 @@ class VirtualSession(Session):
     def entry_of(self, number: int, stored: ledgers.Entry, again: int) -> Entry:
         """Return an entry as the protocol delivers it."""
         sent, *_ = stored.messages
-        is_text = isinstance(sent.key, str)
         payload = stored.payload
         return Entry(
             number, stored.position, again, {} if stored.is_batch else sent.properties,
             publish_ms=stored.publish_ms, deliver_at_ms=stored.deliver_at_ms or None,
             batch_size=len(stored.messages) if stored.is_batch else 0,
-            partition_key=(sent.key if is_text else "") or None,  # type: ignore[arg-type]
+            partition_key=sent.key if isinstance(sent.key, str) and sent.key else None,
             event_ms=sent.event_ms or None, producer=stored.producer_name, sequence_id=stored.sequence_id,
             schema_version=stored.schema_bytes, has_null_value=sent.payload is None,
             payload=payload if self._keep_payload else None, payload_bytes=len(payload),

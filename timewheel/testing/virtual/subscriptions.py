@@ -49,7 +49,6 @@ class ClientEnd(Protocol):
 
     def closed_by_broker(self) -> None:
         """Learn that the broker serves the topic no more, or the subscription was removed."""
-        ...
 
 
 class Receiving(ClientEnd, Protocol):
@@ -57,7 +56,6 @@ class Receiving(ClientEnd, Protocol):
 
     def deliver(self, entries: list[tuple[Entry, int]]) -> None:
         """Take entries, each with how often it was delivered before."""
-        ...
 
 
 @dataclass(eq=False)
@@ -106,11 +104,9 @@ class BrokerConsumer:
 
     def has_done(self, position: EntryPosition) -> bool:
         """Take an entry out of `pending`; return whether it was there."""
-        messages = self.pending.pop(position, None)
-        if messages is None:
-            return False
+        messages = self.pending.pop(position, 0)
         self.unacked -= messages
-        return True
+        return messages > 0
 
     def forget(self) -> None:
         self.pending.clear()
@@ -130,8 +126,7 @@ class Subscription:
         self.redeliveries: Counter[EntryPosition] = Counter()
         self.scheduler = topic.cluster.scheduler
         self.dispatcher: _Ordered | _Shared = _Ordered(self)
-        self.delivered = 0
-        self.asked_ms = 0
+        self.delivered = self.asked_ms = 0
         self._flush = Alarm(self.scheduler, partial(self.moved, at_once=True))
 
     def add(self, end: Receiving, name: str, kind: Any, properties: dict[str, str]) -> BrokerConsumer:
@@ -190,16 +185,14 @@ class Subscription:
 
     def give(self, consumer: BrokerConsumer, entries: list[Entry]) -> None:
         """Send entries to a consumer."""
-        sent = []
         for entry in entries:
             messages = len(entry.messages)
             if entry.position not in consumer.pending:
                 consumer.pending[entry.position] = messages
                 consumer.unacked += messages
             consumer.permits -= messages
-            sent.append((entry, self.redeliveries[entry.position]))
             self.delivered += messages
-        consumer.end.deliver(sent)
+        consumer.end.deliver([(entry, self.redeliveries[entry.position]) for entry in entries])
 
     @property
     def delayed(self) -> int:
