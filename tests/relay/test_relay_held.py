@@ -177,6 +177,17 @@ def test_on_time_hops_behind_a_late_one_share_its_lane_but_keep_their_route() ->
     assert it.counts.late == 2
 
 
+def test_what_goes_by_the_named_lane_again_keeps_the_delivery_time_of_its_nominal_way() -> None:
+    """If it was not stored there after all, it is stored now, and must not be delivered before its time."""
+    it = forwarding()
+    late = forwarded(receive(it, 0, timer(12_000), RELEASE_MS + 2_001))
+    to_due = forwarded(receive(it, 1, timer(5_000), RELEASE_MS + 1_000))
+    assert (late.topic, late.nominally().topic, late.nominally().deliver_at_ms) == (DUE, TIER_10S, 0)
+    assert to_due.nominally() == to_due._replace(sequence_id=to_due.nominally().sequence_id, nominal=None)
+    assert to_due.nominally().named
+    assert to_due.deliver_at_ms
+
+
 def test_what_goes_to_a_tier_by_the_late_lane_may_be_batched_by_the_client_and_nothing_else() -> None:
     it = forwarding()
     to_due = forwarded(receive(it, 0, timer(12_000), RELEASE_MS + 2_001))

@@ -414,8 +414,8 @@ class Session:
         alone = None
         try:
             if has_come := self._has_come(command):
-                # Perhaps it is stored: the broker returns the number of an entry before that. It knows, if it is sent
-                # once more (broker-facts: late-lane).
+                # The broker returns a number as the last one before its entry is stored. Whether it is stored, the
+                # broker says if it is sent once more (broker-facts: late-lane).
                 command = command.nominally()
             if command.in_group:
                 member = Member(command.ordinal, self._message, self._properties, self._size)

@@ -118,6 +118,7 @@ class Nominal(NamedTuple):
     """
 
     topic: str
+    deliver_at_ms: int
     sequence_id: int
     in_group: bool
 
@@ -144,8 +145,7 @@ class Forward(NamedTuple):
     def nominally(self) -> Forward:
         """Return the same by the named lane, for a message that may be stored there."""
         assert self.nominal is not None, "it is by the named lane already"
-        topic, number, in_group = self.nominal
-        return self._replace(topic=topic, deliver_at_ms=0, sequence_id=number, in_group=in_group, nominal=None)
+        return self._replace(**self.nominal._asdict(), nominal=None)
 
 
 @dataclass(frozen=True, slots=True)

@@ -370,7 +370,8 @@ class Forwarding:
         asks = gathering.is_due(now_ms)
         before = None
         if unnamed and nominal is not None and (number := sequence_id(head.spot.position)) != NO_SEQUENCE_ID:
-            before = Nominal(nominal.topic, number, nominal.latest_ms is not None and is_small)
+            nominal_ms = asked_ms if nominal is hop else nominal.deliver_at_ms
+            before = Nominal(nominal.topic, nominal_ms, number, nominal.latest_ms is not None and is_small)
         return Forward(
             ordinal, hop.topic, asked_ms, sequence, hop.envelope, False, asks, batches, hop.leaves_plan, before
         )
