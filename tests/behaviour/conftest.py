@@ -59,13 +59,18 @@ def virtually() -> Iterator[VirtualPulsar]:
         runs_here.reset(token)
 
 
-@pytest.fixture
-def pulsar_broker(request: pytest.FixtureRequest) -> Iterator[Broker]:
+def real_or_virtual(request: pytest.FixtureRequest, real: str) -> Iterator[Broker]:
+    """Yield the real broker of a fixture to a test that wants one, a virtual one to others."""
     if is_real(request):
-        yield request.getfixturevalue("pulsar_broker")
+        yield request.getfixturevalue(real)
         return
     with virtually() as virtual:
         yield virtual
+
+
+@pytest.fixture
+def pulsar_broker(request: pytest.FixtureRequest) -> Iterator[Broker]:
+    yield from real_or_virtual(request, "pulsar_broker")
 
 
 @pytest.fixture

@@ -22,7 +22,7 @@ import httpx
 import pulsar
 import pytest
 
-from tests.behaviour.conftest import is_real, virtually
+from tests.behaviour.conftest import real_or_virtual
 from tests.support import command_line
 from tests.support.checkout import ROOT
 from tests.support.pages import blocks, typed
@@ -56,11 +56,7 @@ PLAN = replace(FORMER, scheme=Tiered(window_ms=5_000, tiers_ms=(5_000,)), revisi
 @pytest.fixture
 def broker(request: pytest.FixtureRequest) -> Iterator[Broker]:
     """The one that the pages name, or a virtual one, which has any address."""
-    if is_real(request):
-        yield request.getfixturevalue("broker_of_the_pages")
-        return
-    with virtually() as virtual:
-        yield virtual
+    yield from real_or_virtual(request, "broker_of_the_pages")
 
 
 @pytest.fixture

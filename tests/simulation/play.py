@@ -36,7 +36,7 @@ from timewheel.testing.virtual import VirtualProcess, VirtualPulsar
 from timewheel.testing.virtual.scheduler import Task
 
 MAX_TURNS = 300_000
-"""Turns of threads in a play; more: a service turns in a circle. No play of sound services takes half as many."""
+"""Turns of threads in a play; more: a service turns in a circle."""
 LIMIT_S = 900
 """Of this machine's time: a thread turns in a circle by itself."""
 DRAIN_S = 900

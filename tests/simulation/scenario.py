@@ -101,8 +101,8 @@ class Scenario:
     timers: tuple[Timer, ...]
     faults: tuple[Fault, ...]
     change_s: float | None  # time at which the next revision is rolled out
-    cancel: str  # the plan's section about cancels
-    senders: int  # threads that send
+    cancel: str = ""  # the plan's section about cancels
+    senders: int = 1  # threads that send
 
     @classmethod
     def drawn(cls, seed: int) -> Scenario:
@@ -157,8 +157,6 @@ class Scenario:
             timers=timers,
             faults=tuple(sorted(faults, key=lambda one: one.at_s)),
             change_s=rng.uniform(0, LOAD_S) if scheme in CHANGED and rng.random() < 0.3 else None,
-            cancel="",
-            senders=1,
         )
 
     def plan(self, revision: int = 1) -> Plan:
