@@ -22,7 +22,7 @@ MAX_PAUSE_MS = HOUR_MS  # the longest pause between two visits of a topic that i
 MISSING_RETRY_MS = SECOND_MS  # pause between lookups of a live topic that does not exist (yet)
 FORMER_RETRY_MS = 30 * SECOND_MS
 """The same pause for an earlier plan's calendar: processes that use that plan create its topics long in advance."""
-MAX_SLEEP_MS = SECOND_MS  # the longest time between two decisions, so that a jump of the clock is noticed
+LOOK_MS = SECOND_MS  # pause between two looks whether all messages of a passed topic are acknowledged
 
 
 def open_ahead_ms(interval_ms: int, hold_ms: int) -> int:
@@ -109,7 +109,10 @@ class RollingTopics:
             if visit.next_ms <= now_ms and i < live.start and i not in quiet_for_ms
         )
         visits = due[: max(MAX_VISITS - visiting, 0)]
-        return Changes(open=(*wanted, *visits), close=close, wake_ms=self._wake_ms(live, now_ms))
+        passed = [quiet_for_ms[i] for i in quiet_for_ms if i < live.start and i not in close] + [None] * len(visits)
+        rests_ms = [LOOK_MS if quiet_ms is None else self._rest_ms - quiet_ms for quiet_ms in passed]
+        wakes_ms = (self._next_ms(live, now_ms), *(now_ms + rest_ms for rest_ms in rests_ms))
+        return Changes(open=(*wanted, *visits), close=close, wake_ms=min(wakes_ms))
 
     def _schedule_visits(self, live_start: int, now_ms: int) -> None:
         oldest = live_start - LOOK_BACK_INTERVALS
@@ -123,10 +126,10 @@ class RollingTopics:
         for interval in [i for i in self._visits if i < oldest]:
             del self._visits[interval]
 
-    def _wake_ms(self, live: range, now_ms: int) -> int:
+    def _next_ms(self, live: range, now_ms: int) -> int:
         times: Iterable[int] = (
-            now_ms + MAX_SLEEP_MS,
             live.stop * self._interval_ms - self._ahead_ms,
+            (live.start + 1) * self._interval_ms + self._rest_ms,
             *(at_ms for at_ms in self._not_before_ms.values() if at_ms > now_ms),
             *(visit.next_ms for visit in self._visits.values() if visit.next_ms > now_ms),
         )

@@ -17,7 +17,7 @@ SCHEMES = {
     "native": "[native]",
     "relay-held tiers": '[tiered]\nwindow = "1m"\ntiers = ["1m", "5m", "20m"]',
     "broker-held tiers": '[tiered]\nwindow = "1m"\ntiers = ["1m", "5m", "20m"]\nhold = "broker"',
-    "a wheel": '[wheel]\n[[wheel.rings]]\nslot = "1m"\nslots = 64',
+    "a wheel": '[wheel]\n[[wheel.rings]]\nslot = "3m"\nslots = 22',
     "two rings": '[wheel]\n[[wheel.rings]]\nslot = "1m"\nslots = 14\n[[wheel.rings]]\nslot = "10m"\nslots = 10',
     "a calendar": '[calendar]\ninterval = "10m"',
 }

@@ -41,7 +41,7 @@ from timewheel.provision.provisioning import Report, ensure
 
 LOOK_AGAIN_MS = SECOND_MS  # wait before a partition without its topic is reported as an orphan
 
-LONGEST_PAUSE_MS = MINUTE_MS  # longest pause between two rolls of a keeper
+LONGEST_PAUSE_MS = MINUTE_MS  # after a roll that has failed, or has left a passed topic
 
 STUCK_AFTER_MS = HOUR_MS
 """Time after which a passed topic that waits for consumers is reported as stuck: visits take a minute."""
@@ -297,9 +297,13 @@ class CalendarRoller:
 
     @property
     def pause_ms(self) -> int:
-        """Pause between rolls: a quarter of an interval, a second to a minute. Topics are made an interval ahead."""
+        """Pause after which `tick` is called again: a quarter of an interval, a second to a minute."""
+        return min(self._roll_every_ms, LONGEST_PAUSE_MS)
+
+    @property
+    def _roll_every_ms(self) -> int:
         assert isinstance(self._plan.scheme, Calendar)
-        return max(SECOND_MS, min(self._plan.scheme.interval_ms // 4, LONGEST_PAUSE_MS))
+        return max(SECOND_MS, self._plan.scheme.interval_ms // 4)  # topics are made an interval ahead
 
     def tick(self) -> Rolled | None:
         """Roll if a roll is due.
@@ -315,6 +319,8 @@ class CalendarRoller:
             self._hooks.emit(CalendarRollFailed(due_topic=self._plan.due_topic, error=str(error)))
             return None
         self._report(rolled)
+        if all(topic.stage is Stage.DELETED for topic in rolled.retired):
+            self._next_ms = self._clock.monotonic_ms() + self._roll_every_ms
         return rolled
 
     def _report(self, rolled: Rolled) -> None:

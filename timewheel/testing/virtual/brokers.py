@@ -212,6 +212,7 @@ class Cluster:
             if not is_known or namespace_of(name) not in self.namespaces:
                 raise Refused("TopicNotFound")
             found = self.topics[name] = Topic(self, name)
+            self.scheduler.happen()
         if not found.owner.is_up and (up := [broker for broker in self.brokers if broker.is_up]):
             found.owner = up[sum(name.encode()) % len(up)]  # the same in every process
         if not found.owner.is_up or not (found.is_loaded or self.can_write):

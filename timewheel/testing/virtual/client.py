@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from functools import partial, partialmethod
 from itertools import count, takewhile
-from operator import attrgetter
+from operator import attrgetter, not_
 from typing import Any, Generic, NamedTuple, TypeVar
 
 import _pulsar
@@ -280,7 +280,7 @@ class NativeClient:
         while True:
             self.link.to_broker(ask, changes=changes)
             if not answers:
-                scheduler.wait(partial(bool, answers), deadline_ns - scheduler.monotonic_ns)
+                scheduler.wait(partial(not_, answers), deadline_ns - scheduler.monotonic_ns)
             if answers:
                 result, answer = answers.pop()
                 if result == OK:
@@ -335,7 +335,7 @@ class NativeClient:
         self._open.append(one)
         try:
             for step in steps:
-                self.request(step)
+                self.request(step, changes=one.changes)
         except Exception:
             self.link.to_broker(self.ending(one))  # the broker may open it later than the client waits for
             raise
@@ -407,6 +407,8 @@ class NativeClient:
 class _Opened(Generic[P]):
     """A producer, consumer or reader of a client, with a part for each partition."""
 
+    changes = False  # whether another thread may look for its beginning or end
+
     def __init__(self, client: NativeClient, topic: str, parts: list[P]) -> None:
         self._client = client
         self._topic = topic
@@ -415,7 +417,7 @@ class _Opened(Generic[P]):
     topic = _told("_topic")
 
     def close(self) -> None:
-        self._client.request(self._client.ending(self))
+        self._client.request(self._client.ending(self), changes=self.changes)
 
     def lost(self) -> None:
         """Be closed at the broker, which calls this."""
@@ -560,7 +562,7 @@ class _Lane(_Reconnecting):
                 callback(result_of(refusal), NO_MESSAGE_ID)
             return
         if self._is_full():
-            self.scheduler.wait(lambda: not self._is_full() or self.is_closed)
+            self.scheduler.wait(lambda: self._is_full() and not self.is_closed)
         self.messages += 1
         if sent.sequence_id < 0:
             sent.sequence_id = self.number + 1
@@ -665,7 +667,7 @@ class Producer(_Opened[_Lane]):
         lane.send(sent, lambda *answer: answers.append(answer))
         lane.end_batch()
         if not answers:
-            self._client.scheduler.wait(lambda: bool(answers))
+            self._client.scheduler.wait(partial(not_, answers))
         result, message_id = answers[0]
         if result != OK:
             raise error_of(result.name)
@@ -685,11 +687,11 @@ class Producer(_Opened[_Lane]):
 
     def flush(self) -> None:
         self._end_batches()
-        if not self._is_idle():
-            self._client.scheduler.wait(self._is_idle)
+        if self._has_messages():
+            self._client.scheduler.wait(self._has_messages)
 
-    def _is_idle(self) -> bool:
-        return not any(lane.messages for lane in self.parts)
+    def _has_messages(self) -> bool:
+        return any(lane.messages for lane in self.parts)
 
     def flush_async(self, callback: Callable[[Any], None] | None) -> None:
         self._end_batches()
@@ -879,11 +881,11 @@ class _Receiver(_Opened[_Part]):
             self._client.call(self._callbacks.popleft(), OK, self._take())
 
     def receive(self, timeout_ms: int | None = None) -> Received:
-        if not self._is_ready():
+        if self._is_empty():
             for part in self.parts:
                 if not part.queue_size:
                     part.renew()
-            self._client.scheduler.wait(self._is_ready, *waits_of(timeout_ms, MS))
+            self._client.scheduler.wait(self._is_empty, *waits_of(timeout_ms, MS))
         if self._is_closed or not self._messages:
             raise error_of("AlreadyClosed" if self._is_closed else "Timeout")
         return self._take()
@@ -902,8 +904,8 @@ class _Receiver(_Opened[_Part]):
             message.part.renew()
         return message
 
-    def _is_ready(self) -> bool:
-        return bool(self._messages) or self._is_closed
+    def _is_empty(self) -> bool:
+        return not (self._messages or self._is_closed)
 
     def drop(self, part: _Part) -> None:
         """Forget the messages of a part that is connected anew."""
@@ -935,6 +937,8 @@ class _Receiver(_Opened[_Part]):
 
 class Consumer(_Receiver):
     """What `pulsar.Consumer` wraps."""
+
+    changes = True
 
     def __init__(
         self, client: NativeClient, topic: str, names: list[str], subscription: str, settings: Configuration

@@ -54,8 +54,8 @@ class _VirtualSelector(selectors.DefaultSelector):
         if timeout is not None and timeout <= 0:
             self._scheduler.yield_turn()
         else:
-            self._scheduler.wait(self._is_ready, *self._loop.waits_ns())
+            self._scheduler.wait(self._goes_on, *self._loop.waits_ns())
         return super().select(0)
 
-    def _is_ready(self) -> bool:
-        return bool(super().select(0))
+    def _goes_on(self) -> bool:
+        return not super().select(0)

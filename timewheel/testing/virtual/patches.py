@@ -22,6 +22,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
+from operator import not_
 from threading import Thread
 from types import GenericAlias
 from typing import Any
@@ -50,7 +51,7 @@ class Lock:
             return False
         if not self._scheduler.is_mine:
             return real.acquire(True, timeout)
-        is_free = self._scheduler.wait(lambda: not real.locked(), *waits_of(timeout, S))
+        is_free = self._scheduler.wait(real.locked, *waits_of(timeout, S))
         return is_free and real.acquire(True, 0 if timeout >= 0 else -1)
 
     __enter__ = acquire
@@ -81,7 +82,7 @@ class SimpleQueue:
 
     def get(self, block: bool = True, timeout: float | None = None) -> Any:
         if block and not self._items:
-            self._scheduler.wait(lambda: bool(self._items), *waits_of(timeout, S))
+            self._scheduler.wait(partial(not_, self._items), *waits_of(timeout, S))
         if not self._items:
             raise queue.Empty
         return self._items.popleft()
@@ -272,7 +273,7 @@ def _of_threads(scheduler: Scheduler) -> list[Replacement]:
         task = scheduler.of_threads.get(thread)
         if task is None or not scheduler.is_mine:
             real_join(thread, timeout)
-        elif scheduler.wait(lambda: task.is_done, *waits_of(timeout, S)):
+        elif scheduler.wait(lambda: not task.is_done, *waits_of(timeout, S)):
             real_join(thread)
 
     def is_alive(thread: Thread) -> bool:
@@ -307,17 +308,22 @@ def _of_failures(scheduler: Scheduler) -> list[Replacement]:
 
 @contextmanager
 def _one_core() -> Iterator[None]:
-    """Keep this thread, and those that it starts, on one core: they take turns five times as fast there."""
+    """Keep this thread, and those that it starts, on one core: they take turns five times as fast there.
+
+    As a batch, so that a thread that is given the turn does not run before the one that gives it waits.
+    """
     if not hasattr(os, "sched_setaffinity"):
         yield
         return
-    before = os.sched_getaffinity(0)
+    before, policy = os.sched_getaffinity(0), os.sched_getscheduler(0)
     worker = os.environ.get("PYTEST_XDIST_WORKER", "").removeprefix("gw")  # side by side with others
     os.sched_setaffinity(0, {sorted(before)[int(worker or os.getpid()) % len(before)]})
+    os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
     try:
         yield
     finally:
         os.sched_setaffinity(0, before)
+        os.sched_setscheduler(0, policy, os.sched_getparam(0))
 
 
 @contextmanager

@@ -16,9 +16,10 @@ import traceback
 from _thread import allocate_lock, get_ident
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from heapq import heappop, heappush
 from itertools import count
-from operator import itemgetter
+from operator import attrgetter, itemgetter, not_
 from threading import Thread
 from typing import Any
 
@@ -63,7 +64,8 @@ class Task:
         self.ident = 0
         self.turn = allocate_lock()  # released when it gets the turn
         self.turn.acquire()
-        self.is_ready: Condition = None
+        self.goes_on: Condition = None
+        self.wait = -1  # number of its wait, which is higher than those of earlier waits; -1: it does not wait
         self.deadline_ns: int | None = None
         self.interval_ns: int | None = None  # in which it looks around, if anything has happened
         self.look_ns: int | None = None  # when it does; None: nothing has happened since its wait began
@@ -123,7 +125,7 @@ class Alarm:
             self._timer.action = None
 
 
-Condition = Callable[[], bool] | None
+Condition = Callable[[], object] | None
 Choose = Callable[[Sequence[Task]], Task]
 """Returns which of several threads, the one that has waited longest first, runs next."""
 
@@ -150,10 +152,13 @@ class Scheduler:
         self._choose = choose
         self._tasks: dict[int, Task] = {}  # by the thread's identifier
         self.of_threads: dict[Thread, Task] = {}
-        self._waiting: list[Task] = []  # the one that has waited longest first
+        self._waiting: dict[Task, None] = {}  # the one that has waited longest first
+        self._asking: dict[Task, None] = {}  # those of them that wait for more than time
+        self._idle: dict[Task, None] = {}  # those that will look around once anything has happened
+        self._ends: list[tuple[int, int, Task]] = []  # when waits end or look around, with their numbers
         self._timers: list[tuple[int, int, Timer]] = []
         self._numbers = count()
-        self._happened = 0
+        self._happened = self._looked = 0
         self._for_first: list[Callable[[], None]] = []
         self._is_over = False
         self._error: BaseException | None = None
@@ -201,12 +206,12 @@ class Scheduler:
         return get_ident() in self._tasks
 
     def wait(
-        self, is_ready: Condition, timeout_ns: int | None = None, look_ns: int | None = None, *, is_last: bool = False
+        self, goes_on: Condition, timeout_ns: int | None = None, look_ns: int | None = None, *, is_last: bool = False
     ) -> bool:
-        """Pass the turn on until ``is_ready()``, or for a time; return False if the time passed before.
+        """Pass the turn on while ``goes_on()``, or for a time; return False if the time passed before.
 
         Args:
-            is_ready: Whether the wait is over; None: only time ends it.
+            goes_on: Asked at each turn, so best a function in C; None: only time ends the wait.
             timeout_ns: The longest wait; None: for ever.
             look_ns: Time after which it ends too, once anything has happened that it could look for.
             is_last: True to wait for all that happens at the same time.
@@ -218,14 +223,14 @@ class Scheduler:
         task = self.current
         if self._is_over or task.is_killed:
             raise Killed
-        task.is_ready, task.is_last, task.timed_out = is_ready, is_last, False
+        task.goes_on, task.is_last, task.timed_out = goes_on, is_last, False
         least_ns = 0 if is_last else LEAST_WAIT_NS
         task.deadline_ns = None if timeout_ns is None else self.monotonic_ns + max(timeout_ns, least_ns)
         task.look_ns, task.interval_ns = None, None if look_ns is None else max(look_ns, least_ns)
         if not (task.is_looking or task.is_ours):
             self._happened += 1
         task.seen = self._happened
-        self._waiting.append(task)
+        self._begin_wait(task)
         self._pass_turn(task)
         if task.is_killed:
             raise Killed
@@ -233,6 +238,16 @@ class Scheduler:
             self._error = None
             raise error
         return not task.timed_out
+
+    def _begin_wait(self, task: Task) -> None:
+        task.wait = next(self._numbers)
+        self._waiting[task] = None
+        if task.goes_on is not None:
+            self._asking[task] = None
+        if task.interval_ns is not None:
+            self._idle[task] = None
+        if task.deadline_ns is not None:
+            heappush(self._ends, (task.deadline_ns, task.wait, task))
 
     def _pass_turn(self, task: Task) -> None:
         """Let another thread run, and wait until this one is chosen."""
@@ -245,21 +260,22 @@ class Scheduler:
     def yield_turn(self) -> None:
         """Let the other threads run whose waits are over; no time passes."""
         if self._ready():
-            self.wait(_always)
+            self.wait(_is_over)
 
     def advance(self, duration_ns: int) -> None:
         """Let time pass: return when everything up to then has happened."""
         until_ns = self.monotonic_ns + duration_ns
         while True:
-            self.wait(lambda: bool(self._for_first), until_ns - self.monotonic_ns, is_last=True)
+            self.wait(partial(not_, self._for_first), until_ns - self.monotonic_ns, is_last=True)
             if not self._for_first:
                 return
             while self._for_first:
                 self._for_first.pop(0)()
 
     def _ready(self) -> list[Task]:
-        """Return the threads whose waits are over; of some sixty at each turn, so without a call of ours for each."""
-        return [task for task in self._waiting if task.is_ready is not None and task.is_ready() and not task.is_frozen]
+        """Return the threads whose waits are over: something that they wait for has come."""
+        ready = [task for task in self._asking if not (task.goes_on() or task.is_frozen)]  # type: ignore[misc]
+        return sorted(ready, key=_wait_of) if len(ready) > 1 else ready
 
     def _next(self) -> Task:
         while True:
@@ -279,24 +295,41 @@ class Scheduler:
         """
         while self._timers and self._timers[0][2].action is None:
             heappop(self._timers)
-        timed = [task for task in self._waiting if task.deadline_ns is not None or task.interval_ns is not None]
-        awake = [task for task in timed if not task.is_frozen]
-        deadlines = [task.deadline_ns for task in awake if task.deadline_ns is not None]
-        if self._timers:
-            deadlines.append(self._timers[0][0])
-        for task in awake:
-            if task.interval_ns is not None and task.look_ns is None and (task.seen < self._happened or not deadlines):
-                task.look_ns = self.monotonic_ns + task.interval_ns
-            if task.look_ns is not None:
-                deadlines.append(task.look_ns)
-        if not deadlines:
+        if self._looked < self._happened:
+            self._let_look([task for task in self._idle if task.seen < self._happened])
+        next_ns = self._next_end_ns()
+        if self._timers and (next_ns is None or next_ns > self._timers[0][0]):
+            next_ns = self._timers[0][0]
+        if next_ns is None:
+            self._let_look([task for task in self._idle if not task.is_frozen][:1])
+            next_ns = self._next_end_ns()
+        if next_ns is None:
             return False
-        if (next_ns := min(deadlines)) > self.monotonic_ns:
+        if next_ns > self.monotonic_ns:
             self.monotonic_ns = next_ns
             self.on_time()
         if self._timers and self._timers[0][0] <= self.monotonic_ns:
             self._fire(heappop(self._timers)[2])
         return True
+
+    def _let_look(self, tasks: Sequence[Task]) -> None:
+        """Have threads look around after their intervals; frozen ones once they are frozen no more."""
+        awake = [task for task in tasks if not task.is_frozen]
+        for task in awake:
+            del self._idle[task]
+            task.look_ns = self.monotonic_ns + task.interval_ns  # type: ignore[operator] # it is idle
+            heappush(self._ends, (task.look_ns, task.wait, task))
+        if len(awake) == len(tasks):
+            self._looked = self._happened
+
+    def _next_end_ns(self) -> int | None:
+        """Return when the next wait ends or looks around."""
+        ends = self._ends
+        while ends and ends[0][1] != ends[0][2].wait:
+            heappop(ends)
+        if ends and ends[0][2].is_frozen:
+            return min((at_ns for at_ns, wait, task in ends if wait == task.wait and not task.is_frozen), default=None)
+        return ends[0][0] if ends else None
 
     def _fire(self, timer: Timer) -> None:
         action, timer.action = timer.action, None
@@ -308,22 +341,27 @@ class Scheduler:
 
     def _over(self) -> list[Task]:
         """Return the threads whose time has passed."""
-        now_ns, never = self.monotonic_ns, self.monotonic_ns + 1
+        ends, now_ns, over = self._ends, self.monotonic_ns, []
         if self._timers and self._timers[0][0] <= now_ns:
             return []  # whatever a timer of the same moment ends is no time-out
-        return [
-            task
-            for task in self._waiting
-            if ((task.deadline_ns or never) <= now_ns or (task.look_ns or never) <= now_ns) and not task.is_frozen
-        ]
+        while ends and ends[0][0] <= now_ns:
+            over.append(heappop(ends))
+        over = [end for end in over if end[1] == end[2].wait]
+        tasks = {task: None for _, _, task in over if not task.is_frozen}
+        if len(over) > 1 or not tasks:  # those that are not chosen now
+            for end in over:
+                heappush(ends, end)
+        return sorted(tasks, key=_wait_of) if len(tasks) > 1 else [*tasks]
 
     def _woken(self, ready: Sequence[Task], *, timed_out: bool) -> Task:
         task = ready[0] if len(ready) == 1 else self._choose(ready)
-        self._waiting.remove(task)
+        task.wait = -1
+        for waiting in (self._waiting, self._asking, self._idle):
+            waiting.pop(task, None)
         now_ns = self.monotonic_ns
         task.timed_out = timed_out
         task.is_looking = timed_out and task.look_ns is not None and (task.deadline_ns or now_ns + 1) > now_ns
-        task.is_ready = None
+        task.goes_on = None
         return task
 
     # Threads
@@ -331,8 +369,8 @@ class Scheduler:
     def adopt(self, thread: Thread) -> None:
         """Make a thread that is about to be started one of this scheduler's, in the process of the present one."""
         task = self.of_threads[thread] = Task(thread.name, self.current.process)
-        task.is_ready = _always
-        self._waiting.append(task)
+        task.goes_on = _is_over
+        self._begin_wait(task)
 
     def run(self, thread: Thread, main: Callable[[], Any]) -> None:
         """Run the whole of an adopted thread; called on it."""
@@ -374,22 +412,27 @@ class Scheduler:
         """End all threads but the first, which calls it."""
         self._is_over = True
         # The first one still waits if a signal has interrupted it.
-        self._waiting = [task for task in self._waiting if task is not self.first]
+        self._waiting.pop(self.first, None)
+        self._asking.pop(self.first, None)
         for task in self._waiting:
             self._kill(task)
         while self._waiting:
-            self._waiting.append(self.first)
-            self.first.is_ready, self.first.deadline_ns = _always, None
+            self.first.goes_on, self.first.deadline_ns, self.first.interval_ns = _is_over, None, None
+            self._begin_wait(self.first)
             self._pass_turn(self.first)
         self._tasks.clear()
 
     def _kill(self, task: Task) -> None:
         task.is_killed = True
-        task.is_ready = _always
+        task.goes_on = _is_over
+        self._asking[task] = None
 
 
-def _always() -> bool:
-    return True
+_wait_of = attrgetter("wait")
+
+
+def _is_over() -> bool:
+    return False
 
 
 _OWN = ("timewheel/testing/virtual/", "threading.py", "queue.py", "selectors.py")

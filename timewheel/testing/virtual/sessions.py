@@ -148,7 +148,7 @@ class VirtualSession(Session):
         self.flush()
         left_ms = deadline_ms - self._clock.monotonic_ms()
         if not self._came and left_ms > 0:
-            self.cluster.scheduler.wait(lambda: bool(self._came) or self._failure is not None, left_ms * MS)
+            self.cluster.scheduler.wait(lambda: not self._came and self._failure is None, left_ms * MS)
         self.flush()
         came, self._came = self._came, []
         return came
