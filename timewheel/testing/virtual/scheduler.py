@@ -156,6 +156,7 @@ class Scheduler:
         self._asking: dict[Task, None] = {}  # those of them that wait for more than time
         self._idle: dict[Task, None] = {}  # those that will look around once anything has happened
         self._ends: list[tuple[int, int, Task]] = []  # when waits end or look around, with their numbers
+        self._due: list[tuple[int, int, Task]] = []  # those of them whose time has come
         self._timers: list[tuple[int, int, Timer]] = []
         self._numbers = count()
         self._happened = self._looked = 0
@@ -325,6 +326,9 @@ class Scheduler:
     def _next_end_ns(self) -> int | None:
         """Return when the next wait ends or looks around."""
         ends = self._ends
+        self._due = [end for end in self._due if end[1] == end[2].wait]
+        if any(not task.is_frozen for _, _, task in self._due):
+            return self.monotonic_ns
         while ends and ends[0][1] != ends[0][2].wait:
             heappop(ends)
         if ends and ends[0][2].is_frozen:
@@ -341,17 +345,13 @@ class Scheduler:
 
     def _over(self) -> list[Task]:
         """Return the threads whose time has passed."""
-        ends, now_ns, over = self._ends, self.monotonic_ns, []
+        ends, now_ns = self._ends, self.monotonic_ns
         if self._timers and self._timers[0][0] <= now_ns:
             return []  # whatever a timer of the same moment ends is no time-out
         while ends and ends[0][0] <= now_ns:
-            over.append(heappop(ends))
-        over = [end for end in over if end[1] == end[2].wait]
-        tasks = {task: None for _, _, task in over if not task.is_frozen}
-        if len(over) > 1 or not tasks:  # those that are not chosen now
-            for end in over:
-                heappush(ends, end)
-        return sorted(tasks, key=_wait_of) if len(tasks) > 1 else [*tasks]
+            self._due.append(heappop(ends))
+        over = {task for _, wait, task in self._due if wait == task.wait and not task.is_frozen}
+        return sorted(over, key=_wait_of) if len(over) > 1 else [*over]
 
     def _woken(self, ready: Sequence[Task], *, timed_out: bool) -> Task:
         task = ready[0] if len(ready) == 1 else self._choose(ready)
