@@ -18,8 +18,8 @@ SCHEMES = {
     "relay-held tiers": '[tiered]\nwindow = "1m"\ntiers = ["1m", "5m", "20m"]',
     "broker-held tiers": '[tiered]\nwindow = "1m"\ntiers = ["1m", "5m", "20m"]\nhold = "broker"',
     "a wheel": '[wheel]\n[[wheel.rings]]\nslot = "3m"\nslots = 22',
-    "two rings": '[wheel]\n[[wheel.rings]]\nslot = "1m"\nslots = 14\n[[wheel.rings]]\nslot = "10m"\nslots = 10',
-    "a calendar": '[calendar]\ninterval = "10m"',
+    "two rings": '[wheel]\n[[wheel.rings]]\nslot = "3m"\nslots = 8\n[[wheel.rings]]\nslot = "12m"\nslots = 8',
+    "a calendar": '[calendar]\ninterval = "15m"',
 }
 CHANGED = {
     "relay-held tiers": '[tiered]\nwindow = "2m"\ntiers = ["1m", "5m", "10m", "20m"]',
@@ -150,7 +150,7 @@ class Scenario:
             partitions=rng.choice([1, 1, 2]),
             subscriptions=rng.choice([("service",), ("service",), ("service", "audit")]),
             brokers=rng.choice([1, 3]),
-            consumers=rng.randint(1, 3),
+            consumers=rng.choice([1, 1, 2, 3]),
             relays=rng.randint(0, 1),
             latency_us=rng.choice([0, 200, 5_000]),
             handling_s=rng.choice([0, 0, 0.3, 2]),
