@@ -10,6 +10,7 @@ import pulsar
 import pytest
 
 from tests.contract.client_contract import ClientContract
+from tests.contract.sharing_contract import SharingContract
 from timewheel.broker.admin.client import AdminClient
 from timewheel.broker.admin.policies import DEDUPLICATION
 from timewheel.core.names import partition_topic
@@ -50,7 +51,7 @@ class RealTopics:
         return frozenset(self._admin.topics.internal_stats(partition_topic(topic, 0)).cursors)
 
 
-class TestRealClient(ClientContract):
+class TestRealClient(ClientContract, SharingContract):
     @pytest.fixture
     def client(self, pulsar_broker: Broker) -> Iterator[ClientLike]:
         quiet = pulsar.ConsoleLogger(pulsar.LoggerLevel.Error)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.contract.client_contract import ClientContract
+from tests.contract.sharing_contract import SharingContract
 from timewheel.broker.admin.policies import DEDUPLICATION
 from timewheel.core.names import partition_topic
 
@@ -41,7 +42,7 @@ class VirtualTopics:
         return frozenset(self._admin.topics.internal_stats(partition_topic(topic, 0)).cursors)
 
 
-class TestVirtualClient(ClientContract):
+class TestVirtualClient(ClientContract, SharingContract):
     @pytest.fixture(params=[0, 500_000], ids=["at once", "half a millisecond away"], autouse=True)
     def latency(self, request: pytest.FixtureRequest, virtual_pulsar: VirtualPulsar) -> None:
         virtual_pulsar.cluster.latency_ns = request.param

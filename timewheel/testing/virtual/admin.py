@@ -306,10 +306,9 @@ class _Request:
     @_route("GET", "/persistent/{topic}/messageid/{at_ms}")
     def position_at(self, topic: str, at_ms: str) -> dict[str, int]:
         log = self._part(topic).log
-        for entry in log.all_after(log.beginning):
-            if entry.publish_ms >= int(at_ms):
-                return _position(entry.position)
-        return _position(EntryPosition(log.last_confirmed.ledger, log.last_confirmed.entry + 1))
+        before = log.published_before(int(at_ms))
+        found = log.after(before)
+        return _position(EntryPosition(before.ledger, before.entry + 1) if found is None else found.position)
 
     @_route("GET", "/persistent/{topic}/ledger/{ledger}/entry/{entry}")
     def stored_entry(self, topic: str, ledger: str, entry: str) -> httpx.Response:

@@ -14,7 +14,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable
 from functools import partial, partialmethod
-from itertools import count, takewhile
+from itertools import count
 from operator import attrgetter
 from typing import Any, Generic, NamedTuple, TypeVar
 
@@ -26,7 +26,7 @@ from timewheel.client.positions import EntryPosition
 from timewheel.core.names import java_string_hash, partition_of
 from timewheel.testing.virtual.brokers import BrokerProducer, Cluster, Topic, full_name
 from timewheel.testing.virtual.clock import waits_of
-from timewheel.testing.virtual.ledgers import NOWHERE, Entry, ManagedLedger, Sent
+from timewheel.testing.virtual.ledgers import NOWHERE, Entry, Sent
 from timewheel.testing.virtual.scheduler import MS, Alarm, Process, S
 from timewheel.testing.virtual.subscriptions import BrokerConsumer, Kind, Refused, Subscription
 
@@ -38,6 +38,7 @@ KEEP_ALIVE_MS = 60_000
 ACK_GROUP_MS, ACK_GROUP_SIZE = 100, 1_000
 _THREAD = "pulsar-client"
 OK = _pulsar.Result.Ok
+_END = 2**63 - 1  # ledger of `MessageId.latest`
 _AGAIN = "ServiceUnitNotReady"
 """Result after which the client asks once more."""
 
@@ -45,6 +46,7 @@ P = TypeVar("P", bound="_Reconnecting")
 Result = Any
 Callback = Callable[[Result, Any], None]
 SendCallback = Callback | None
+Place = tuple[EntryPosition, int]  # of a message, with its index in a batch, or -1
 
 
 def result_of(name: str) -> Result:
@@ -731,6 +733,8 @@ class _Part(_Reconnecting):
         self._acks: list[EntryPosition] = []  # to be sent together
         self._acks_leave = Alarm(self.scheduler, self.flush_acks)
         self._ack_to: EntryPosition | None = None
+        self.start: Place | None = None  # the client hides what comes before; None: nothing
+        self.is_at_start = False  # whether the message there comes, too
 
     # At the broker
 
@@ -768,25 +772,20 @@ class _Part(_Reconnecting):
         entry = log.read(log.last_confirmed)
         return log.last_confirmed, len(entry.messages) if entry is not None and entry.is_batch else 0
 
-    def sought(self, place: Any) -> None:
-        """Begin at a message id or a time of publishing; the broker calls this."""
+    def sought(self, at_ms: int) -> None:
+        """Begin at the start, or without one at a time of publishing; the broker calls this."""
         if self.at_broker is None:
             raise Refused("NotConnected")
         subscription: Subscription = self.at_broker.subscription
-        log, cursor = subscription.topic.log, subscription.cursor
-        if isinstance(place, int):
-            older = takewhile(lambda entry: entry.publish_ms < place, log.all_after(log.beginning))
-            target = max((entry.position for entry in older), default=log.beginning)
-        else:
-            target = _before(log, place)
-        cursor.mark_delete, cursor.acked = target, set()
-        cursor.rewind()
-        self.at_broker.forget()
-        subscription.dispatcher.read()
+        log = subscription.topic.log
+        subscription.seek(log.published_before(at_ms) if self.start is None else log.before(self.start[0]))
 
     def lost(self) -> None:
         self._acks_leave.cancel()
         super().lost()
+
+    def forget_acks(self) -> None:
+        self._acks, self._ack_to = [], None
 
     # At the client
 
@@ -801,8 +800,17 @@ class _Part(_Reconnecting):
                 continue
             if entry.is_batch:
                 self._unacked[position] = set(range(len(entry.messages)))
-            came += [Received(self, entry, index, redeliveries) for index in range(len(entry.messages))]
+            for index in range(len(entry.messages)):
+                message = Received(self, entry, index, redeliveries)
+                if self.is_hidden((position, message.index)):
+                    self.renew()
+                else:
+                    came.append(message)
         self.consumer.came(came)
+
+    def is_hidden(self, place: Place) -> bool:
+        """Return whether a message comes before the start."""
+        return self.start is not None and (place < self.start or (place == self.start and not self.is_at_start))
 
     def renew(self, messages: int = 1) -> None:
         """Ask for more, when half of the queue was taken; without a queue, for each message that is waited for."""
@@ -843,14 +851,10 @@ class _Part(_Reconnecting):
             self.client.link.to_broker(partial(dispatcher.redeliver, self.at_broker, positions), changes=False)
 
 
-def _before(log: ManagedLedger, place: Any) -> EntryPosition:
-    """Return the position behind which a reader begins that starts with a message id."""
-    position, last = EntryPosition(place.ledger_id(), place.entry_id()), log.last_confirmed
-    if position == (-1, -1):  # `MessageId.earliest`
-        return log.beginning
-    if position.ledger > last.ledger + (1 << 40):  # `MessageId.latest`
-        return last
-    return EntryPosition(position.ledger, position.entry - 1)
+def _start_of(message_id: Any) -> Place | None:
+    """Return where a message id stands; None: at the end, as `MessageId.latest`."""
+    position = EntryPosition(message_id.ledger_id(), message_id.entry_id())
+    return None if position.ledger == _END else (position, message_id.batch_index())
 
 
 class _Receiver(_Opened[_Part]):
@@ -910,9 +914,16 @@ class _Receiver(_Opened[_Part]):
         self._messages = deque(message for message in self._messages if message.part is not part)
 
     def seek(self, place: Any) -> None:
+        """Begin at a message id or a time of publishing, with connections anew, as the broker has it."""
+        is_time = isinstance(place, int)
         for part in self.parts:
-            self.drop(part)
-            self._client.request(partial(part.sought, place))
+            part.start, part.is_at_start = None if is_time else _start_of(place), self._begins_inclusively()
+            self._client.request(partial(part.sought, place if is_time else _END))
+            part.forget_acks()
+        self._client.scheduler.wait(lambda: self.is_connected() or self._is_closed)
+
+    def _begins_inclusively(self) -> bool:
+        return bool(self._settings.start_message_id_inclusive())
 
     def is_connected(self) -> bool:
         return all(part.at_broker is not None for part in self.parts)
@@ -1018,36 +1029,26 @@ class Reader(_Receiver):
     def __init__(self, client: NativeClient, topic: str, start: Any, settings: Configuration) -> None:
         name = (settings.subscription_role_prefix() or "reader") + f"-{client.cluster.new_ledger_id()}"
         super().__init__(client, topic, [topic], settings, name)
-        self._start = start
-        self._read: tuple[EntryPosition, int] | None = None  # the last message: its position, and place in a batch
+        (self._part,) = self.parts
+        self._part.start, self._part.is_at_start = _start_of(start), self._begins_inclusively()
 
     def open_subscription(self, topic: Topic) -> Subscription:
-        log = topic.log
-        if self._read is not None:
-            after = self._read[0]
-        else:
-            after = _before(log, self._start)
-            if not self._settings.start_message_id_inclusive() and log.beginning != after != log.last_confirmed:
-                after = EntryPosition(after.ledger, after.entry + 1)
+        start = self._part.start
+        after = topic.log.last_confirmed if start is None else topic.log.before(start[0])
         return topic.subscription(self.name, after, is_durable=False)
 
     def read_next(self, timeout_ms: int | None = None) -> Received:
         message = self.receive(timeout_ms)
-        self._read = position, index = message.entry.position, message.index
-        message.part.acknowledge_to(position, index, len(message.entry.messages))
+        position, index = message.entry.position, message.index
+        self._part.start, self._part.is_at_start = (position, index), False  # of the next connection
+        self._part.acknowledge_to(position, index, len(message.entry.messages))
         return message
 
     def has_message_available(self) -> bool:
         if self._messages:
             return True
-        (part,) = self.parts
+        part = self._part
         position, size = self._client.request(part.last_position, changes=False)
-        if position.entry < 0:
-            return False
-        if self._read is None:
-            return bool(position > _before(self._client.cluster.topics[part.topic].log, self._start))
-        return bool((position, size - 1) > self._read)
-
-    def seek(self, place: Any) -> None:
-        super().seek(place)
-        self._read = None
+        if part.start is None:
+            return bool(position > part.at_broker.subscription.cursor.mark_delete)
+        return bool(position.entry >= 0 and not part.is_hidden((position, size - 1)))

@@ -162,6 +162,15 @@ class ManagedLedger:
         """The place before the first entry."""
         return EntryPosition(next(iter(self._ledgers)), -1)
 
+    def before(self, position: EntryPosition) -> EntryPosition:
+        """Return the place from which the next read brings the entry at a position, or what is nearest to it."""
+        return max(self.beginning, min(self.last_confirmed, EntryPosition(position.ledger, position.entry - 1)))
+
+    def published_before(self, at_ms: int) -> EntryPosition:
+        """Return the position of the last entry before the first that was published at a time or later."""
+        older = takewhile(lambda entry: entry.publish_ms < at_ms, self.all_after(self.beginning))
+        return max((entry.position for entry in older), default=self.beginning)
+
     def trim(self, position: EntryPosition) -> None:
         """Delete the ledgers that end at or before a position, but for the open one."""
         for number, ledger in [*self._ledgers.items()]:

@@ -162,6 +162,13 @@ class Subscription:
             consumer.forget()
             consumer.end.closed_by_broker()
 
+    def seek(self, position: EntryPosition) -> None:
+        """Begin behind a position; the consumers connect anew."""
+        self.close()
+        self.redeliveries.clear()
+        self.cursor.mark_delete, self.cursor.acked = position, set()
+        self.cursor.rewind()
+
     def unacknowledged(self) -> Iterator[Entry]:
         """Yield the entries that are not acknowledged."""
         for entry in self.topic.log.all_after(self.cursor.mark_delete):
