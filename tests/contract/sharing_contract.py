@@ -197,6 +197,7 @@ def by_key(client: ClientLike, topic: str, name: str) -> Any:
 
 
 def send(client: ClientLike, topic: str, *contents: str, **options: Any) -> None:
+    """Each as an entry; ``options`` are those of `pulsar.Producer.send`."""
     producer = client.create_producer(topic, batching_enabled=False)
     for content in contents:
         producer.send(content.encode(), **options)
@@ -245,9 +246,9 @@ def read(reader: Any, number: int) -> list[str]:
     return [reader.read_next(RECEIVE_MS).data().decode() for _ in range(number)]
 
 
-def assert_nothing_comes(one: Any) -> None:
+def assert_nothing_comes(one: Any, for_ms: int = NOTHING_MS) -> None:
     with pytest.raises(pulsar.Timeout):
-        (one.read_next if hasattr(one, "read_next") else one.receive)(NOTHING_MS)
+        (one.read_next if hasattr(one, "read_next") else one.receive)(for_ms)
 
 
 def shared_out(consumers: Sequence[Any], number: int) -> list[dict[str, list[str]]]:

@@ -189,6 +189,7 @@ class _Request:
             policies.setdefault(_key(policy), {})[policy.quota] = body
         else:
             policies[_key(policy)] = True if body is None else body
+        self.cluster.watch()
 
     # Topics
 
@@ -385,6 +386,12 @@ class _Request:
         for one in self._of_topic(topic, name):
             one.skip_all()
 
+    @_route("POST", "/persistent/{topic}/subscription/{name}/expireMessages/{seconds}")
+    def expire(self, topic: str, name: str, seconds: str) -> None:
+        expired = [one.expire(int(seconds)) for one in self._of_topic(topic, name)]
+        if not all(expired):
+            raise _Failed(409, "Expire message not issued: subscription almost catch up")
+
     @_route("POST", "/persistent/{topic}/subscription/{name}/skip/{messages}")
     def skip(self, topic: str, name: str, messages: str) -> None:
         (one,) = self._of_topic(topic, name)
@@ -494,7 +501,7 @@ def _subscription(subscription: Subscription) -> dict[str, Any]:
         "msgDelayed": subscription.delayed,
         "delayedMessageIndexSizeInBytes": 0,
         "unackedMessages": sum(one.unacked for one in subscription.consumers),
-        "totalMsgExpired": 0,
+        "totalMsgExpired": subscription.expired,
         "msgRateExpired": 0.0,
         "msgRateRedeliver": 0.0,
         "msgOutCounter": subscription.delivered,

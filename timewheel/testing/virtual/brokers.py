@@ -5,16 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from itertools import count
+from itertools import count, islice
 from typing import Any
 
 from timewheel.client.positions import EntryPosition
 from timewheel.core.broker_profile import BROKER_SETTINGS, PERSIST_AS_BITMAP, BrokerProfile
 from timewheel.core.names import namespace_of, partition_of, parts_of
 from timewheel.testing.virtual.ledgers import Cursor, Entry, ManagedLedger
-from timewheel.testing.virtual.scheduler import Process, Scheduler
+from timewheel.testing.virtual.scheduler import MS, Alarm, Process, Scheduler
 from timewheel.testing.virtual.subscriptions import ClientEnd, Refused, Subscription
 
+_QUOTA_REFUSALS = {
+    "producer_request_hold": "ProducerBlockedQuotaExceededError",
+    "producer_exception": "ProducerBlockedQuotaExceededException",
+}
 NAME_LIFE_MS = 6 * 3_600_000
 """Time after which the number of a name is forgotten (``brokerDeduplicationProducerInactivityTimeoutMinutes``)."""
 
@@ -65,16 +69,55 @@ class Topic:
     def deduplicates(self) -> bool:
         return bool(self.cluster.policy(self.name, "deduplicationEnabled"))
 
+    @property
+    def slowest(self) -> Subscription | None:
+        """The subscription that is behind all others."""
+        durable = [one for one in self.subscriptions.values() if one.is_durable]
+        return min(durable, key=lambda one: one.cursor.mark_delete, default=None)
+
+    @property
+    def backlog_bytes(self) -> int:
+        slowest = self.slowest
+        return 0 if slowest is None else sum(entry.size for entry in self.log.all_after(slowest.cursor.mark_delete))
+
+    def exceeded(self) -> tuple[str, int]:
+        """Return what the backlog quota asks for, empty if the backlog is not too large, and the quota's bytes."""
+        quota = self.cluster.policy(self.name, "backlog_quota_map").get("destination_storage", {})
+        limit: int = quota.get("limitSize", -1)
+        return quota["policy"] if 0 <= limit <= self.backlog_bytes else "", limit
+
+    def check(self, *, is_ttl: bool) -> None:
+        """Let go of the producers, or drop what is oldest, if the backlog is too large; drop what is too old."""
+        action, limit = self.exceeded()
+        if action in _QUOTA_REFUSALS:
+            self._close_producers(is_killed=False)
+        elif action:
+            self._drop_to(0.9 * limit)
+        if is_ttl and (ttl_s := self.cluster.policy(self.name, "message_ttl_in_seconds")):
+            for subscription in [*self.subscriptions.values()]:
+                subscription.expire(ttl_s)
+
+    def _drop_to(self, target: float) -> None:
+        """Let the slowest subscriptions skip entries, as many as may be too many (``BacklogQuotaManager``)."""
+        before = None
+        while (slowest := self.slowest) is not None and slowest is not before and (size := self.backlog_bytes) > target:
+            number = int((size - target) / size * slowest.cursor.backlog)
+            for entry in [*islice(self.log.all_after(slowest.cursor.mark_delete), number)][-1:]:
+                slowest.skip_to(entry.position)
+            before = slowest
+
     # Producers
 
     def open_producer(self, end: ClientEnd, name: str, schema: Any) -> tuple[BrokerProducer, int]:
         """Open a producer; return it, and the highest number that has come under its name.
 
         Raises:
-            Refused: The topic is terminated, or another client has the name.
+            Refused: The topic is terminated, its backlog is full, or another client has the name.
         """
         if self.is_terminated:
             raise Refused("TopicTerminated")
+        if refusal := _QUOTA_REFUSALS.get(self.exceeded()[0]):
+            raise Refused(refusal)
         if name in self.producers:
             raise Refused("ProducerBusy")
         version = self.cluster.register_schema(self.name, schema)
@@ -142,8 +185,8 @@ class Topic:
             if not (is_orderly and self.cluster.can_write):
                 subscription.cursor.crash()
             subscription.cursor.load(self.cluster.profile)
-        if durable := [one.cursor.mark_delete for one in self.subscriptions.values()]:
-            self.log.trim(min(durable))
+        if (slowest := self.slowest) is not None:
+            self.log.trim(slowest.cursor.mark_delete)
 
     def _close_producers(self, *, is_killed: bool) -> None:
         producers, self.producers = [*self.producers.values()], {}
@@ -185,6 +228,7 @@ class Cluster:
         self.cursor_flush_ms = 60_000
         self.run_step: Callable[[Process | None, Callable[[], None]], None] | None = None
         self.can_write = True
+        self._watch, self._checks = Alarm(scheduler, self._check), 0
         self._writes: list[Callable[[], None]] = []  # that wait until it can
         self.version = f"{profile.name}.0"
         self.tenants: set[str] = {"public"}
@@ -229,7 +273,24 @@ class Cluster:
     def policy(self, topic: str, name: str) -> Any:
         """Return the policy that applies: the topic's own, else its namespace's; None: neither has it."""
         own = self.topic_policies.get(partition_of(topic)[0], {}).get(name)
-        return own if own is not None else self.namespaces.get(namespace_of(topic), {}).get(name)
+        of_namespace = self.namespaces.get(namespace_of(topic), {}).get(name)
+        if name == "backlog_quota_map":
+            return {**(of_namespace or {}), **(own or {})}
+        return own if own is not None else of_namespace
+
+    def watch(self) -> None:
+        """Look at each topic once a minute, and at its time to live every fifth, while any policy asks for it."""
+        for policies in (*self.namespaces.values(), *self.topic_policies.values()):
+            quotas = policies.get("backlog_quota_map", {}).values()
+            if policies.get("message_ttl_in_seconds") or any(one.get("limitSize", -1) >= 0 for one in quotas):
+                self._watch.set(60_000 * MS)
+
+    def _check(self) -> None:
+        self._checks += 1
+        for topic in [*self.topics.values()]:
+            if topic.is_loaded:
+                topic.check(is_ttl=self._checks % 5 == 0)
+        self.watch()
 
     def register_schema(self, topic: str, info: Any) -> int:
         """Return the version of a schema in a topic, where it is stored if it is new; -1: no schema.

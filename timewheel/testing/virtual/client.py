@@ -521,6 +521,8 @@ class _Lane(_Reconnecting):
         if result in ("TopicTerminated", "TopicNotFound", "IncompatibleSchema"):
             self.fail_all(result)
         else:
+            if result == "ProducerBlockedQuotaExceededException":
+                self.fail_all(result)
             self._reconnect_soon()
 
     def _publish(self, handover: _Handover) -> None:

@@ -26,6 +26,8 @@ READ_ENTRIES = 100
 ROUND_ROBIN_ENTRIES = 20
 """Entries in a row for a consumer of a Shared subscription (``dispatcherMaxRoundRobinBatchSize``)."""
 MAX_UNACKED_PER_CONSUMER, MAX_UNACKED_PER_SUBSCRIPTION = 50_000, 200_000
+MIN_BACKLOG_TO_EXPIRE = 1_000
+"""Entries below which connected consumers keep what is too old, until it is half as old again."""
 FIXED_DELAY_LOOKAHEAD = 50_000
 """Messages of a fixed delay that wait before the broker reads no more (broker-facts: starved-due-topic)."""
 FAILOVER_DELAY_MS = 1_000
@@ -126,7 +128,7 @@ class Subscription:
         self.redeliveries: Counter[EntryPosition] = Counter()
         self.scheduler = topic.cluster.scheduler
         self.dispatcher: _Ordered | _Shared = _Ordered(self)
-        self.delivered = self.asked_ms = 0
+        self.delivered = self.expired = self.asked_ms = 0
         self._flush = Alarm(self.scheduler, partial(self.moved, at_once=True))
 
     def add(self, end: Receiving, name: str, kind: Any, properties: dict[str, str]) -> BrokerConsumer:
@@ -175,12 +177,27 @@ class Subscription:
             if not self.cursor.is_acked(entry.position):
                 yield entry
 
+    def skip_to(self, position: EntryPosition) -> None:
+        """Acknowledge all up to a position, delayed or not."""
+        self.cursor.acknowledge_to(position)
+        self.moved()
+
     def skip_all(self) -> None:
         """Acknowledge everything, delayed or not."""
-        self.cursor.acknowledge_to(self.topic.log.last_confirmed)
         if isinstance(self.dispatcher, _Shared):
             self.dispatcher.stop()
-        self.moved()
+        self.skip_to(self.topic.log.last_confirmed)
+
+    def expire(self, ttl_s: int) -> bool:
+        """Acknowledge what is older; return False if there is nothing, or consumers are about to receive it."""
+        oldest, now_ms = next(self.unacknowledged(), None), self.scheduler.now_ms
+        is_busy = self.consumers and self.cursor.backlog < MIN_BACKLOG_TO_EXPIRE
+        if oldest is None or (is_busy and now_ms - oldest.publish_ms <= int(1.5 * ttl_s) * 1_000):
+            return False
+        before = self.cursor.backlog
+        self.skip_to(self.topic.log.published_before(now_ms - ttl_s * 1_000))
+        self.expired += before - self.cursor.backlog
+        return True
 
     def moved(self, *, at_once: bool = False) -> None:
         """Go on after acknowledgements, which are written down now or later."""
