@@ -30,7 +30,9 @@ class KeepingContract:
 
     # Time to live
 
-    @pytest.mark.parametrize("kind", [pulsar.ConsumerType.Shared, pulsar.ConsumerType.Failover], ids=lambda one: one.name)
+    @pytest.mark.parametrize(
+        "kind", [pulsar.ConsumerType.Shared, pulsar.ConsumerType.Failover], ids=lambda one: one.name
+    )
     def test_what_is_too_old_is_dropped_received_or_not_delayed_or_not(
         self, client: ClientLike, topics: Topics, kind: Any
     ) -> None:
@@ -116,7 +118,7 @@ class KeepingContract:
         send(client, topic, *contents[:2], deliver_after=timedelta(days=1))
         send(client, topic, *contents[2:])
 
-        eventually(lambda: topics.backlog(topic, "s") < len(contents) - 2, 150)
+        eventually(lambda: topics.backlog(topic, "s") < len(contents) - 2, 150, poll=0.5)
 
         left = rest(subscribed(client, topic, pulsar.ConsumerType.Shared))
         assert left == contents[-len(left) :]
@@ -127,5 +129,5 @@ def shut_out(client: ClientLike, topic: str) -> Any:
     """A producer that has filled the backlog, and is disconnected for that."""
     producer = client.create_producer(topic)
     producer.send(TOO_MUCH.encode())
-    eventually(lambda: not producer.is_connected(), 150)
+    eventually(lambda: not producer.is_connected(), 150, poll=0.5)
     return producer
