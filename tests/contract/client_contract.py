@@ -7,19 +7,25 @@ pulsar-client's (3.13) on a real broker; a virtual client that differs in one of
 from __future__ import annotations
 
 import inspect
+import uuid
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from queue import SimpleQueue
-from typing import Any, Protocol
+from typing import Any
 
+import httpx
 import pulsar
 import pytest
 
+from timewheel.broker.admin.client import AdminClient
+from timewheel.broker.admin.policies import DEDUPLICATION, SIZE_QUOTA, BacklogQuota
+from timewheel.broker.admin.stats import TopicStats
 from timewheel.client.native import flush_soon
 from timewheel.client.positions import Position
 from timewheel.client.results import Outcome, outcome_of_error, outcome_of_result
 from timewheel.client.surface import ClientLike, ConsumerLike, MessageIdLike, MessageLike, ProducerLike
 from timewheel.core.names import partition_topic
+from timewheel.testing import eventually
 
 ANY_NAME = "a:b/c d%é"  # of a subscription: a broker takes it, and lists its cursor under another
 EARLIEST = pulsar.InitialPosition.Earliest
@@ -28,31 +34,66 @@ NOTHING_MS = 300
 OUTCOME_TIMEOUT_S = 20.0
 
 
-class Topics(Protocol):
-    """Makes topics and ends them."""
+class Topics:
+    """Makes topics of one partition on a broker, and has it do what its administrator can."""
 
-    def make(self, *, deduplication: bool = False) -> str:
+    def __init__(self, admin_url: str) -> None:
+        self._url = f"{admin_url}/admin/v2"
+        self._admin = AdminClient(admin_url)
+        self.close = self._admin.close
+
+    def make(self, *, deduplication: bool = False, quota: BacklogQuota | None = None) -> str:
         """A partitioned topic with one partition.
 
         Returns:
             The full name of the topic, without a partition suffix.
         """
-        ...
+        topic, policies = _any_name(), self._admin.topic_policies
+        self._admin.topics.create(topic, 1)
+        if deduplication:
+            policies.set(topic, DEDUPLICATION, True)
+            eventually(lambda: self._stats(topic).deduplication == "Enabled", message="deduplication in force")
+        if quota is not None:
+            policies.set(topic, SIZE_QUOTA, quota)
+            policies.await_value(topic, SIZE_QUOTA, quota, applied=True)
+        return topic
 
     def make_unpartitioned(self) -> str:
         """A topic without partitions; its full name."""
-        ...
+        topic = _any_name()
+        self._admin.topics.create_unpartitioned(topic)
+        return topic
 
     def terminate(self, topic: str) -> None:
         """End a topic: sends are refused from now on."""
-        ...
+        self._admin.topics.terminate(topic)
 
     def cursors(self, topic: str) -> frozenset[str]:
-        """The subscriptions whose cursors the broker lists, of a topic with one partition."""
-        ...
+        """The subscriptions whose cursors the broker lists."""
+        return frozenset(self._admin.topics.internal_stats(partition_topic(topic, 0)).cursors)
+
+    def backlog(self, topic: str, subscription: str) -> int:
+        """Entries that a subscription has not acknowledged."""
+        return self._stats(topic).subscriptions[subscription].backlog
+
+    def expire(self, topic: str, subscription: str, seconds: int) -> bool:
+        """Drop what is older, as a broker does every few minutes by a topic's time to live; False: it does nothing."""
+        name = topic.removeprefix("persistent://")
+        url = f"{self._url}/persistent/{name}/subscription/{subscription}/expireMessages/{seconds}"
+        answer = httpx.post(url)
+        if not (is_busy := answer.status_code == httpx.codes.CONFLICT):
+            answer.raise_for_status()
+        return not is_busy
+
+    def _stats(self, topic: str) -> TopicStats:
+        return self._admin.topics.stats(partition_topic(topic, 0), precise_backlog=True)
 
 
-class _Outcomes:
+def _any_name() -> str:
+    return f"persistent://public/default/contract-{uuid.uuid4().hex[:10]}"
+
+
+class Outcomes:
     """The results of sends, in the order of their callbacks."""
 
     def __init__(self) -> None:
@@ -61,8 +102,8 @@ class _Outcomes:
     def __call__(self, result: Any, message_id: Any) -> None:
         self._queue.put((result, message_id))
 
-    def next(self) -> tuple[Any, Any]:
-        return self._queue.get(timeout=OUTCOME_TIMEOUT_S)
+    def next(self, timeout_s: float = OUTCOME_TIMEOUT_S) -> tuple[Any, Any]:
+        return self._queue.get(timeout=timeout_s)
 
 
 def _group_producer(client: ClientLike, partition: str, **options: Any) -> ProducerLike:
@@ -84,7 +125,7 @@ def _group_producer(client: ClientLike, partition: str, **options: Any) -> Produ
 
 def _sent_as_group(producer: ProducerLike, payloads: Sequence[bytes], number: int) -> list[Position]:
     """Where the messages came to stand, by their callbacks."""
-    outcomes = _Outcomes()
+    outcomes = Outcomes()
     for payload in payloads:
         producer.send_async(payload, outcomes, sequence_id=number)
     flush_soon(producer)
@@ -134,7 +175,7 @@ class ClientContract:
     # Sends
 
     def test_a_stored_message_has_result_0_named_ok_and_a_position(self, client: ClientLike, partition: str) -> None:
-        producer, outcomes = client.create_producer(partition), _Outcomes()
+        producer, outcomes = client.create_producer(partition), Outcomes()
 
         producer.send_async(b"x", outcomes)
 
@@ -144,7 +185,7 @@ class ClientContract:
         assert message_id.entry_id() >= 0
 
     def test_a_send_after_close_is_refused_before_anything_is_written(self, client: ClientLike, partition: str) -> None:
-        producer, outcomes = client.create_producer(partition), _Outcomes()
+        producer, outcomes = client.create_producer(partition), Outcomes()
         producer.close()
 
         producer.send_async(b"x", outcomes)
@@ -155,7 +196,7 @@ class ClientContract:
 
     def test_a_terminated_topic_refuses_sends_and_says_so(self, client: ClientLike, topics: Topics) -> None:
         topic = topics.make()
-        producer, outcomes = client.create_producer(partition_topic(topic, 0)), _Outcomes()
+        producer, outcomes = client.create_producer(partition_topic(topic, 0)), Outcomes()
         topics.terminate(topic)
 
         producer.send_async(b"x", outcomes)
@@ -169,7 +210,7 @@ class ClientContract:
         partition = partition_topic(topics.make(deduplication=True), 0)
         consumer = subscribed(client, partition)
         producer = client.create_producer(partition, producer_name="one", batching_enabled=False)
-        outcomes = _Outcomes()
+        outcomes = Outcomes()
 
         stored = []
         for payload, sequence_id in ((b"7", 7), (b"7 again", 7), (b"3", 3), (b"8", 8)):
@@ -257,10 +298,10 @@ class ClientContract:
         batching = client.create_producer(
             partition, batching_enabled=True, batching_max_messages=3, batching_max_publish_delay_ms=5_000
         )
-        single.send_async(b"0", _Outcomes())
+        single.send_async(b"0", Outcomes())
         single.flush()
         for payload in (b"1", b"2", b"3"):
-            batching.send_async(payload, _Outcomes())
+            batching.send_async(payload, Outcomes())
 
         alone, *batch = (Position.of(consumer.receive(RECEIVE_MS).message_id()) for _ in range(4))
 
@@ -326,8 +367,8 @@ class ClientContract:
         failover = subscribed(client, partition, pulsar.ConsumerType.Failover, name="failover")
         producer = client.create_producer(partition)
 
-        producer.send_async(b"tomorrow", _Outcomes(), deliver_at=TOMORROW_MS)
-        producer.send_async(b"now", _Outcomes())
+        producer.send_async(b"tomorrow", Outcomes(), deliver_at=TOMORROW_MS)
+        producer.send_async(b"now", Outcomes())
 
         assert [failover.receive(RECEIVE_MS).data() for _ in range(2)] == [b"tomorrow", b"now"]
         assert shared.receive(RECEIVE_MS).data() == b"now"
@@ -383,7 +424,7 @@ def subscribed(
 
 
 def sent_and_received(producer: Any, consumer: Any, *, content: bytes | None = b"x", **arguments: Any) -> Any:
-    outcomes = _Outcomes()
+    outcomes = Outcomes()
     producer.send_async(content, outcomes, **arguments)
     producer.flush()
     result, _ = outcomes.next()

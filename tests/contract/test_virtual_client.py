@@ -2,46 +2,20 @@
 
 from __future__ import annotations
 
-import itertools
 from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.contract.client_contract import ClientContract
-from timewheel.broker.admin.policies import DEDUPLICATION
-from timewheel.core.names import partition_topic
+from tests.contract.client_contract import ClientContract, Topics
+from tests.contract.keeping_contract import KeepingContract
+from tests.contract.sharing_contract import SharingContract
 
 if TYPE_CHECKING:
-    from timewheel.broker.admin.client import AdminClient
     from timewheel.client.surface import ClientLike
     from timewheel.testing.virtual import VirtualPulsar
 
 
-class VirtualTopics:
-    def __init__(self, admin: AdminClient) -> None:
-        self._admin = admin
-        self._names = map("persistent://public/default/contract-{}".format, itertools.count())
-
-    def make(self, *, deduplication: bool = False) -> str:
-        topic = next(self._names)
-        self._admin.topics.create(topic, 1)
-        if deduplication:
-            self._admin.topic_policies.set(topic, DEDUPLICATION, True)
-        return topic
-
-    def make_unpartitioned(self) -> str:
-        topic = next(self._names)
-        self._admin.topics.create_unpartitioned(topic)
-        return topic
-
-    def terminate(self, topic: str) -> None:
-        self._admin.topics.terminate(topic)
-
-    def cursors(self, topic: str) -> frozenset[str]:
-        return frozenset(self._admin.topics.internal_stats(partition_topic(topic, 0)).cursors)
-
-
-class TestVirtualClient(ClientContract):
+class TestVirtualClient(ClientContract, SharingContract, KeepingContract):
     @pytest.fixture(params=[0, 500_000], ids=["at once", "half a millisecond away"], autouse=True)
     def latency(self, request: pytest.FixtureRequest, virtual_pulsar: VirtualPulsar) -> None:
         virtual_pulsar.cluster.latency_ns = request.param
@@ -52,5 +26,5 @@ class TestVirtualClient(ClientContract):
         return client
 
     @pytest.fixture
-    def topics(self, virtual_pulsar: VirtualPulsar) -> VirtualTopics:
-        return VirtualTopics(virtual_pulsar.admin())
+    def topics(self, virtual_pulsar: VirtualPulsar) -> Topics:
+        return Topics(virtual_pulsar.admin_url)

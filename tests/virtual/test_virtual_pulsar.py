@@ -14,6 +14,7 @@ from typing import Any
 import pulsar
 import pytest
 
+from timewheel.broker.admin.policies import MESSAGE_TTL_S, SIZE_QUOTA, BacklogQuota
 from timewheel.consumers import AsyncDelayedConsumer, DelayedConsumer, DelayedMessage
 from timewheel.core import Plan, parse_plan
 from timewheel.core.broker_profile import BrokerProfile
@@ -25,6 +26,7 @@ from timewheel.producers import AsyncDelayedProducer, DelayedProducer
 from timewheel.provision import ensure
 from timewheel.testing.virtual import VirtualPulsar
 
+PLAIN = "persistent://public/default/plain"
 EXAMPLES = Path(__file__).parents[2] / "examples"
 PLAN = parse_plan("""
 format = 1
@@ -243,3 +245,31 @@ def test_what_is_sent_while_nothing_can_be_written_is_stored_later_though_its_se
     assert len(virtual_pulsar.pending()) == 2
     virtual_pulsar.advance(days=2)
     assert handled == [b"renew"], "the second copy has the same id"
+
+
+def test_a_time_to_live_and_a_quota_drop_what_waits_but_not_the_timers_of_a_plan(virtual_pulsar: VirtualPulsar) -> None:
+    with virtual_pulsar.admin() as admin:
+        admin.namespaces.set_policy("public/default", MESSAGE_TTL_S, 86_400)
+        provisioned(virtual_pulsar)
+        quota = BacklogQuota(limit_bytes=2_000, action="consumer_backlog_eviction")
+        admin.topics.create_unpartitioned(PLAIN)
+        admin.subscriptions.create(PLAIN, "billing")
+        verdict = verdict_on(inspect_plan(admin, PLAN, target="plan.toml"))
+        client = virtual_pulsar.client()
+        plain = client.create_producer(PLAIN)
+        for _ in range(4):
+            plain.send(b"x" * 1_000, deliver_after=dt.timedelta(days=17))
+        with DelayedProducer(client, PLAN) as producer:
+            producer.send(b"sub-42", deliver_after=dt.timedelta(days=17))
+
+        virtual_pulsar.advance(hours=23)
+        assert len(virtual_pulsar.pending(PLAIN)) == 4
+        admin.topic_policies.set(PLAIN, SIZE_QUOTA, quota)
+        virtual_pulsar.advance(minutes=2)
+        assert len(virtual_pulsar.pending(PLAIN)) in (1, 2)
+        virtual_pulsar.advance(minutes=70)
+
+        assert virtual_pulsar.pending(PLAIN) == []
+        assert [waiting.payload for waiting in virtual_pulsar.pending()] == [b"sub-42"]
+        assert admin.topics.stats(PLAIN).subscriptions["billing"].expired in (1, 2)
+    assert not [finding for finding in verdict.findings if finding.severity.name == "ERROR"]

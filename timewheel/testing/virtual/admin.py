@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable
 from email.utils import formatdate
 from itertools import chain, islice
+from operator import attrgetter
 from typing import Any, TypeVar
 from urllib.parse import quote_plus, unquote
 
@@ -30,18 +31,20 @@ class _Failed(Exception):
     """An answer that refuses: its status, and the reason."""
 
 
-_FIXED: dict[str, Any] = {
-    "/brokers/configuration": [],
-    "/brokers/health": httpx.Response(200, text="ok"),
-    "/clusters": [CLUSTER],
-    "/bookies/all": {"bookies": [{"bookieId": f"virtual-{number}:3181"} for number in range(3)]},
+_PLAIN: dict[str, Callable[[Cluster], Any]] = {  # answers to questions that name nothing
+    "/bookies/all": lambda _: {"bookies": [{"bookieId": f"virtual-{number}:3181"} for number in range(3)]},
+    "/brokers": lambda cluster: [f"{broker.name}:8080" for broker in cluster.brokers if broker.is_up],
+    "/brokers/configuration": lambda _: [],
+    "/brokers/configuration/runtime": Cluster.settings,
+    "/brokers/health": lambda _: httpx.Response(200, text="ok"),
+    "/brokers/version": attrgetter("version"),
+    "/clusters": lambda _: [CLUSTER],
+    "/tenants": lambda cluster: sorted(cluster.tenants),
 }
-"""Answers that are always the same."""
 
 Handler = TypeVar("Handler", bound=Callable[..., Any])
 _ROUTES: list[tuple[str, re.Pattern[str], Callable[..., Any]]] = []
-_PLACES = {"topic": "[^/]+/[^/]+/[^/]+", "namespace": "[^/]+/[^/]+"}
-"""What stands for a name in the path of a route; for any other name a word."""
+_PLACES = {"topic": "[^/]+/[^/]+/[^/]+", "namespace": "[^/]+/[^/]+"}  # other names in a path are words
 
 
 def _route(method: str, path: str) -> Callable[[Handler], Handler]:
@@ -83,8 +86,8 @@ class VirtualAdmin(httpx.BaseTransport):
 
 
 def _answer(request: _Request, method: str, path: str) -> Any:
-    if method == "GET" and path in _FIXED:
-        return _FIXED[path]
+    if method == "GET" and path in _PLAIN:
+        return _PLAIN[path](request.cluster)
     for of_method, pattern, handler in _ROUTES:
         if of_method == method and (found := pattern.fullmatch(path)):
             named = {name: unquote(value) for name, value in found.groupdict().items()}
@@ -102,25 +105,7 @@ class _Request:
         self.query = query
         self.body = body
 
-    # Brokers
-
-    @_route("GET", "/brokers")
-    def brokers(self) -> list[str]:
-        return [f"{broker.name}:8080" for broker in self.cluster.brokers if broker.is_up]
-
-    @_route("GET", "/brokers/version")
-    def version(self) -> str:
-        return self.cluster.version
-
-    @_route("GET", "/brokers/configuration/runtime")
-    def runtime(self) -> dict[str, str]:
-        return self.cluster.settings()
-
     # Tenants and namespaces
-
-    @_route("GET", "/tenants")
-    def tenants(self) -> list[str]:
-        return sorted(self.cluster.tenants)
 
     @_route("PUT", "/tenants/{tenant}")
     def make_tenant(self, tenant: str) -> None:
@@ -189,6 +174,7 @@ class _Request:
             policies.setdefault(_key(policy), {})[policy.quota] = body
         else:
             policies[_key(policy)] = True if body is None else body
+        self.cluster.watch()
 
     # Topics
 
@@ -257,15 +243,12 @@ class _Request:
     def remove(self, topic: str) -> None:
         cluster, parts = self.cluster, self._parts(topic)
         is_used = any(part.producers or any(one.consumers for one in part.subscriptions.values()) for part in parts)
-        self._check_force(is_used, "Topic has active producers/subscriptions")
+        if is_used and self.query.get("force") != "true":
+            raise _Failed(412, "Topic has active producers/subscriptions")
         for part in parts:
             cluster.topics.pop(part.name).unload()
         for known in (cluster.partitioned, cluster.topic_policies, cluster.topic_properties, cluster.schemas):
             known.pop(topic, None)
-
-    def _check_force(self, is_used: bool, reason: str) -> None:
-        if is_used and self.query.get("force") != "true":
-            raise _Failed(412, reason)
 
     @_route("POST", "/persistent/{topic}/createMissedPartitions")
     def make_missed(self, topic: str) -> None:
@@ -306,10 +289,9 @@ class _Request:
     @_route("GET", "/persistent/{topic}/messageid/{at_ms}")
     def position_at(self, topic: str, at_ms: str) -> dict[str, int]:
         log = self._part(topic).log
-        for entry in log.all_after(log.beginning):
-            if entry.publish_ms >= int(at_ms):
-                return _position(entry.position)
-        return _position(EntryPosition(log.last_confirmed.ledger, log.last_confirmed.entry + 1))
+        before = log.published_before(int(at_ms))
+        found = log.after(before)
+        return _position(EntryPosition(before.ledger, before.entry + 1) if found is None else found.position)
 
     @_route("GET", "/persistent/{topic}/ledger/{ledger}/entry/{entry}")
     def stored_entry(self, topic: str, ledger: str, entry: str) -> httpx.Response:
@@ -376,7 +358,8 @@ class _Request:
     @_route("DELETE", "/persistent/{topic}/subscription/{name}")
     def remove_subscription(self, topic: str, name: str) -> None:
         found = self._of_topic(topic, name)
-        self._check_force(any(one.consumers for one in found), "Subscription has active connected consumers")
+        if any(one.consumers for one in found) and self.query.get("force") != "true":
+            raise _Failed(412, "Subscription has active connected consumers")
         for one in found:
             one.topic.subscriptions.pop(name, None)
             one.close()
@@ -385,6 +368,12 @@ class _Request:
     def skip_all(self, topic: str, name: str) -> None:
         for one in self._of_topic(topic, name):
             one.skip_all()
+
+    @_route("POST", "/persistent/{topic}/subscription/{name}/expireMessages/{seconds}")
+    def expire(self, topic: str, name: str, seconds: str) -> None:
+        expired = [one.expire(int(seconds)) for one in self._of_topic(topic, name)]
+        if not all(expired):
+            raise _Failed(409, "Expire message not issued: subscription almost catch up")
 
     @_route("POST", "/persistent/{topic}/subscription/{name}/skip/{messages}")
     def skip(self, topic: str, name: str, messages: str) -> None:
@@ -434,29 +423,29 @@ def _position(position: EntryPosition) -> dict[str, int]:
 
 
 def _headers(entry: Entry) -> dict[str, str]:
-    headers = {
-        "X-Pulsar-Message-ID": entry.position.text,
-        "X-Pulsar-producer-name": entry.producer_name,
-        "X-Pulsar-sequence-id": str(entry.sequence_id),
-        "X-Pulsar-publish-time": _iso(entry.publish_ms),
+    message = entry.messages[0]
+    found = {
+        "Message-ID": entry.position.text,
+        "producer-name": entry.producer_name,
+        "sequence-id": str(entry.sequence_id),
+        "publish-time": _iso(entry.publish_ms),
     }
     if entry.is_batch:
-        return headers | {"X-Pulsar-num-batch-message": str(len(entry.messages))}
-    (message,) = entry.messages
-    headers["X-Pulsar-PROPERTY"] = json.dumps(message.properties)
-    if message.event_ms:
-        headers["X-Pulsar-event-time"] = _iso(message.event_ms)
-    if message.deliver_at_ms:
-        headers["X-Pulsar-deliver-at-time"] = _iso(message.deliver_at_ms)
-    if message.key:
-        headers["X-Pulsar-partition-key"] = message.key if isinstance(message.key, str) else message.key.decode()
-    if message.payload is None:
-        headers["X-Pulsar-null-value"] = "true"
-    return headers
+        found["num-batch-message"] = str(len(entry.messages))
+    else:
+        found |= {
+            "PROPERTY": json.dumps(message.properties),
+            "event-time": _iso(message.event_ms),
+            "deliver-at-time": _iso(message.deliver_at_ms),
+            "partition-key": message.key.decode(),
+            "null-value": "true" if message.payload is None else "",
+        }
+    return {f"X-Pulsar-{name}": text for name, text in found.items() if text}
 
 
 def _iso(at_ms: int) -> str:
-    return dt.datetime.fromtimestamp(at_ms / 1000, dt.UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    text = dt.datetime.fromtimestamp(at_ms / 1000, dt.UTC).isoformat(timespec="milliseconds")
+    return text.replace("+00:00", "Z") if at_ms else ""
 
 
 def _add(total: dict[str, Any], stats: dict[str, Any]) -> None:
@@ -478,7 +467,6 @@ def _stats_of(topic: Topic) -> dict[str, Any]:
         "msgInCounter": log.added,
         "bytesInCounter": sum(ledger.size_bytes for ledger in log.ledgers),
         "storageSize": sum(ledger.size_bytes for ledger in log.ledgers),
-        "delayedMessageIndexSizeInBytes": 0,
         "deduplicationStatus": "Enabled" if topic.deduplicates else "Disabled",
         "ownerBroker": topic.owner.name,
         "publishers": [{"producerName": name} for name in topic.producers],
@@ -492,14 +480,10 @@ def _subscription(subscription: Subscription) -> dict[str, Any]:
         "type": subscription.kind.name.replace("KeyShared", "Key_Shared") if subscription.consumers else "None",
         "activeConsumerName": active.name if active is not None else "",
         "msgBacklog": subscription.cursor.backlog,
-        "msgDelayed": subscription.delayed,
-        "delayedMessageIndexSizeInBytes": 0,
+        "msgDelayed": len(subscription.dispatcher.tracker),
         "unackedMessages": sum(one.unacked for one in subscription.consumers),
-        "totalMsgExpired": 0,
-        "msgRateExpired": 0.0,
-        "msgRateRedeliver": 0.0,
+        "totalMsgExpired": subscription.expired,
         "msgOutCounter": subscription.delivered,
-        "blockedSubscriptionOnUnackedMsgs": False,
         "nonContiguousDeletedMessagesRanges": len(subscription.cursor.ranges()),
         "durable": subscription.is_durable,
         "lastConsumedFlowTimestamp": subscription.asked_ms,
@@ -509,8 +493,6 @@ def _subscription(subscription: Subscription) -> dict[str, Any]:
                 "availablePermits": one.permits,
                 "unackedMessages": one.unacked,
                 "metadata": one.properties,
-                "keyHashRanges": None,
-                "blockedConsumerOnUnackedMsgs": False,
                 "address": "/127.0.0.1:1",
             }
             for one in subscription.consumers
@@ -542,12 +524,10 @@ def _cursor(cursor: Cursor) -> dict[str, Any]:
         "markDeletePosition": stats.mark_delete.text,
         "readPosition": stats.read.text,
         "waitingReadOp": True,
-        "pendingReadOps": 0,
         "messagesConsumedCounter": stats.consumed,
         "cursorLedger": stats.cursor_ledger,
         "individuallyDeletedMessages": stats.acked_text,
         "numberOfEntriesSinceFirstNotAckedMessage": stats.entries_since_mark_delete,
         "totalNonContiguousDeletedMessagesRange": stats.gap_count,
         "state": stats.state,
-        "properties": {},
     }

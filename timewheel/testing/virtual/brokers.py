@@ -12,11 +12,11 @@ from timewheel.client.positions import EntryPosition
 from timewheel.core.broker_profile import BROKER_SETTINGS, PERSIST_AS_BITMAP, BrokerProfile
 from timewheel.core.names import namespace_of, partition_of, parts_of
 from timewheel.testing.virtual.ledgers import Cursor, Entry, ManagedLedger
-from timewheel.testing.virtual.scheduler import Process, Scheduler
+from timewheel.testing.virtual.scheduler import MS, Alarm, Process, Scheduler
 from timewheel.testing.virtual.subscriptions import ClientEnd, Refused, Subscription
 
-NAME_LIFE_MS = 6 * 3_600_000
-"""Time after which the number of a name is forgotten (``brokerDeduplicationProducerInactivityTimeoutMinutes``)."""
+_REFUSED_AS = {"producer_request_hold": "Error", "producer_exception": "Exception"}
+NAME_LIFE_MS = 6 * 3_600_000  # of a producer's number (``brokerDeduplicationProducerInactivityTimeoutMinutes``)
 
 
 @dataclass(eq=False)
@@ -58,23 +58,45 @@ class Topic:
     @property
     def delays(self) -> bool:
         """Whether delayed delivery is on."""
-        found = self.cluster.policy(self.name, "delayed_delivery_policies")
-        return True if found is None else bool(found.get("active", True))
+        return bool((self.cluster.policy(self.name, "delayed_delivery_policies") or {}).get("active", True))
 
     @property
     def deduplicates(self) -> bool:
         return bool(self.cluster.policy(self.name, "deduplicationEnabled"))
 
+    @property
+    def durable(self) -> list[Subscription]:
+        return [one for one in self.subscriptions.values() if one.is_durable]
+
+    def exceeded(self) -> tuple[str, int]:
+        """Return what the backlog quota asks for, empty if the backlog is not too large, and the quota's bytes."""
+        quota = self.cluster.policy(self.name, "backlog_quota_map").get("destination_storage", {})
+        limit: int = quota.get("limitSize", -1)
+        is_full = 0 <= limit <= max((one.cursor.backlog_bytes for one in self.durable), default=0)
+        return quota["policy"] if is_full else "", limit
+
+    def check(self, *, is_ttl: bool) -> None:
+        """Let go of the producers, or drop what is oldest, if the backlog is too large; drop what is too old."""
+        action, limit = self.exceeded()
+        if action in _REFUSED_AS:
+            self._close_producers(is_killed=False)
+        ttl_s = self.cluster.policy(self.name, "message_ttl_in_seconds") if is_ttl else None
+        for subscription in self.durable:
+            if action == "consumer_backlog_eviction":
+                subscription.drop_to(0.9 * limit)
+            if ttl_s:
+                subscription.expire(ttl_s)
+
     # Producers
 
     def open_producer(self, end: ClientEnd, name: str, schema: Any) -> tuple[BrokerProducer, int]:
-        """Open a producer; return it, and the highest number that has come under its name.
-
-        Raises:
-            Refused: The topic is terminated, or another client has the name.
+        """Open a producer; return it, and the highest number that has come under its name. Refused: the topic is
+        terminated, its backlog is full, or another client has the name.
         """
         if self.is_terminated:
             raise Refused("TopicTerminated")
+        if kind := _REFUSED_AS.get(self.exceeded()[0]):
+            raise Refused(f"ProducerBlockedQuotaExceeded{kind}")
         if name in self.producers:
             raise Refused("ProducerBusy")
         version = self.cluster.register_schema(self.name, schema)
@@ -85,10 +107,8 @@ class Topic:
         return producer, self.pushed.get(name, -1) if self.deduplicates else -1
 
     def push(self, producer: BrokerProducer, number: int) -> bool:
-        """Take the number of an entry that has come; return False if an entry with that number is stored.
-
-        Raises:
-            Refused: An entry with that number has come, and may be stored or not (``MessageDupUnknownException``).
+        """Take the number of an entry that has come; return False if an entry with that number is stored. Refused: one
+        has come, and may be stored or not (``MessageDupUnknownException``).
         """
         name = producer.name
         if self.deduplicates:
@@ -100,11 +120,7 @@ class Topic:
         return True
 
     def publish(self, producer: BrokerProducer, entry: Entry) -> EntryPosition:
-        """Store an entry whose number was taken; return its position.
-
-        Raises:
-            Refused: The topic is terminated.
-        """
+        """Store an entry whose number was taken; return its position. Refused: the topic is terminated."""
         if self.is_terminated:
             raise Refused("TopicTerminated")
         self.numbers[producer.name] = entry.sequence_id
@@ -142,8 +158,8 @@ class Topic:
             if not (is_orderly and self.cluster.can_write):
                 subscription.cursor.crash()
             subscription.cursor.load(self.cluster.profile)
-        if durable := [one.cursor.mark_delete for one in self.subscriptions.values()]:
-            self.log.trim(min(durable))
+        if durable := self.durable:
+            self.log.trim(min(one.cursor.mark_delete for one in durable))
 
     def _close_producers(self, *, is_killed: bool) -> None:
         producers, self.producers = [*self.producers.values()], {}
@@ -161,30 +177,19 @@ class Broker:
 
 
 class Cluster:
-    """Brokers with one metadata store.
-
-    Args:
-        scheduler: Virtual time.
-        profile: Limits of the brokers' ledgers and cursors.
-        brokers: Number of brokers.
-
-    Attributes:
-        latency_ns: Time of a message from a client to a broker, and back.
-        cursor_flush_ms: Interval at which a cursor that has stopped moving is written
-            (``managedLedgerCursorPositionFlushSeconds``).
-        run_step: Runs each step of a client at a broker, instead of the broker: for faults right after a step.
-        can_write: False while too few bookies are there: what is sent waits, cursors are not written, and no topic is
-            loaded.
-    """
+    """Brokers with one metadata store, whose ledgers and cursors have the limits of a profile."""
 
     def __init__(self, scheduler: Scheduler, profile: BrokerProfile, *, brokers: int = 1) -> None:
         self.scheduler = scheduler
         self.profile = profile
         self.brokers = [Broker(f"virtual-{number}") for number in range(brokers)]
-        self.latency_ns = 0
+        self.latency_ns = 0  # of a message from a client to a broker, and back
+        # A cursor that has stopped moving is written after this time (``managedLedgerCursorPositionFlushSeconds``).
         self.cursor_flush_ms = 60_000
+        # Runs each step of a client at a broker, instead of the broker: for faults right after a step.
         self.run_step: Callable[[Process | None, Callable[[], None]], None] | None = None
-        self.can_write = True
+        self.can_write = True  # False: too few bookies; sends wait, cursors are not written, and no topic is loaded
+        self._watch, self._checks = Alarm(scheduler, self._check), 0
         self._writes: list[Callable[[], None]] = []  # that wait until it can
         self.version = f"{profile.name}.0"
         self.tenants: set[str] = {"public"}
@@ -200,10 +205,8 @@ class Cluster:
     # Topics
 
     def topic(self, name: str, *, make: bool = True) -> Topic:
-        """Return a topic without partitions, or a partition, loaded by its broker.
-
-        Raises:
-            Refused: It does not exist (``make=False``), or its broker is away.
+        """Return a topic without partitions, or a partition, loaded by its broker. Refused: it does not exist
+        (``make=False``), or its broker is away.
         """
         name = full_name(name)
         found = self.topics.get(name)
@@ -230,13 +233,28 @@ class Cluster:
     def policy(self, topic: str, name: str) -> Any:
         """Return the policy that applies: the topic's own, else its namespace's; None: neither has it."""
         own = self.topic_policies.get(partition_of(topic)[0], {}).get(name)
-        return own if own is not None else self.namespaces.get(namespace_of(topic), {}).get(name)
+        of_namespace = self.namespaces.get(namespace_of(topic), {}).get(name)
+        if name == "backlog_quota_map":  # each quota by itself
+            return {**(of_namespace or {}), **(own or {})}
+        return own if own is not None else of_namespace
+
+    def watch(self) -> None:
+        """Look at each topic once a minute, and at its time to live every fifth, while any policy asks for it."""
+        for policies in (*self.namespaces.values(), *self.topic_policies.values()):
+            quotas = policies.get("backlog_quota_map", {}).values()
+            if policies.get("message_ttl_in_seconds") or any(one.get("limitSize", -1) >= 0 for one in quotas):
+                self._watch.set(60_000 * MS)
+
+    def _check(self) -> None:
+        self._checks += 1
+        for topic in [*self.topics.values()]:
+            if topic.is_loaded:
+                topic.check(is_ttl=self._checks % 5 == 0)
+        self.watch()
 
     def register_schema(self, topic: str, info: Any) -> int:
-        """Return the version of a schema in a topic, where it is stored if it is new; -1: no schema.
-
-        Raises:
-            Refused: It is of another type than the versions before it.
+        """Return the version of a schema in a topic, where it is stored if it is new; -1: no schema. Refused: it is of
+        another type than the versions before it.
         """
         if info is None or not info.schema():
             return -1

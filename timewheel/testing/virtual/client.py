@@ -14,7 +14,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable
 from functools import partial, partialmethod
-from itertools import count, takewhile
+from itertools import count
 from operator import attrgetter, not_
 from typing import Any, Generic, NamedTuple, TypeVar
 
@@ -26,25 +26,24 @@ from timewheel.client.positions import EntryPosition
 from timewheel.core.names import java_string_hash, partition_of
 from timewheel.testing.virtual.brokers import BrokerProducer, Cluster, Topic, full_name
 from timewheel.testing.virtual.clock import waits_of
-from timewheel.testing.virtual.ledgers import NOWHERE, Entry, ManagedLedger, Sent
+from timewheel.testing.virtual.ledgers import NOWHERE, Entry, Sent
 from timewheel.testing.virtual.scheduler import MS, Alarm, Process, S
 from timewheel.testing.virtual.subscriptions import BrokerConsumer, Kind, Refused, Subscription
 
 MAX_MESSAGE_BYTES = 5 * 1024 * 1024
-FIRST_PAUSE_MS, LONGEST_PAUSE_MS = 100, 60_000
-"""Pauses between attempts to connect, which double."""
-KEEP_ALIVE_MS = 60_000
-"""Silence after which a connection is given up: a ping after ``keepAliveIntervalSeconds`` (30), and as long again."""
+FIRST_PAUSE_MS, LONGEST_PAUSE_MS = 100, 60_000  # between attempts to connect; they double
+KEEP_ALIVE_MS = 60_000  # of silence: a ping after ``keepAliveIntervalSeconds`` (30), and as long again
 ACK_GROUP_MS, ACK_GROUP_SIZE = 100, 1_000
 _THREAD = "pulsar-client"
 OK = _pulsar.Result.Ok
-_AGAIN = "ServiceUnitNotReady"
-"""Result after which the client asks once more."""
+_END = 2**63 - 1  # of ledgers, and of time
+_AGAIN = "ServiceUnitNotReady"  # after it the client asks once more
 
 P = TypeVar("P", bound="_Reconnecting")
 Result = Any
 Callback = Callable[[Result, Any], None]
 SendCallback = Callback | None
+Place = tuple[EntryPosition, int]  # of a message, with its index in a batch, or -1
 
 
 def result_of(name: str) -> Result:
@@ -104,16 +103,19 @@ class MessageBuilder(Configuration):
 
     def build(self) -> Sent:
         given = self.given
-        content = given.get("content", b"")
         return Sent(
-            content.encode() if isinstance(content, str) else content,
+            _bytes(given.get("content", b"")),
             self.own_properties,
-            key=given.get("partition_key", ""),
-            ordering_key=given.get("ordering_key", ""),
+            key=_bytes(given.get("partition_key", b"")),
+            ordering_key=_bytes(given.get("ordering_key", b"")),
             event_ms=given.get("event_timestamp", 0),
             deliver_at_ms=given.get("deliver_at", 0),
             sequence_id=given.get("sequence_id", -1),
         )
+
+
+def _bytes(given: Any) -> Any:
+    return given.encode() if isinstance(given, str) else given
 
 
 def _told(path: str) -> partialmethod[Any]:
@@ -148,10 +150,10 @@ class Received:
         return dict(self.sent.properties)
 
     def partition_key(self) -> str:
-        return _text(self.sent.key)
+        return self.sent.key.decode()
 
     def ordering_key(self) -> str:
-        return _text(self.sent.ordering_key)
+        return self.sent.ordering_key.decode()
 
     def message_id(self) -> Any:
         return message_id_of(self.entry.position, self.index, len(self.entry.messages), self.part.partition)
@@ -161,10 +163,6 @@ class Received:
 
     def encryption_context(self) -> None:
         return None
-
-
-def _text(key: str | bytes) -> str:
-    return key if isinstance(key, str) else key.decode()
 
 
 class _Way:
@@ -518,9 +516,10 @@ class _Lane(_Reconnecting):
             self._publish(handover)
 
     def _refused(self, result: str) -> None:
-        if result in ("TopicTerminated", "TopicNotFound", "IncompatibleSchema"):
+        is_over = result in ("TopicTerminated", "TopicNotFound", "IncompatibleSchema")
+        if is_over or result == "ProducerBlockedQuotaExceededException":
             self.fail_all(result)
-        else:
+        if not is_over:
             self._reconnect_soon()
 
     def _publish(self, handover: _Handover) -> None:
@@ -681,8 +680,7 @@ class Producer(_Opened[_Lane]):
             return lanes[int(router(sent, len(lanes)))]
         if sent.key:
             # pulsar-client hashes the bytes of a key as Java hashes its characters.
-            key = sent.key if isinstance(sent.key, bytes) else sent.key.encode()
-            return lanes[java_string_hash(key.decode("latin-1")) % len(lanes)]
+            return lanes[java_string_hash(sent.key.decode("latin-1")) % len(lanes)]
         return lanes[next(self._turns) % len(lanes)]
 
     def flush(self) -> None:
@@ -733,6 +731,7 @@ class _Part(_Reconnecting):
         self._acks: list[EntryPosition] = []  # to be sent together
         self._acks_leave = Alarm(self.scheduler, self.flush_acks)
         self._ack_to: EntryPosition | None = None
+        self.start: Place | None = None  # the client hides what comes up to there; None: nothing
 
     # At the broker
 
@@ -764,27 +763,20 @@ class _Part(_Reconnecting):
         if acks:
             at_broker.acknowledge(acks)
 
-    def last_position(self) -> tuple[EntryPosition, int]:
-        """Return the topic's last position, and the messages in its entry (0: no batch); the broker calls this."""
+    def last_position(self) -> Place:
+        """Return where the topic's last message is; the broker calls this."""
         log = self.client.cluster.topic(self.topic).log
         entry = log.read(log.last_confirmed)
-        return log.last_confirmed, len(entry.messages) if entry is not None and entry.is_batch else 0
+        return log.last_confirmed, len(entry.messages) - 1 if entry is not None and entry.is_batch else -1
 
-    def sought(self, place: Any) -> None:
-        """Begin at a message id or a time of publishing; the broker calls this."""
+    def sought(self, at_ms: int) -> None:
+        """Begin at the start, or without one at a time of publishing; the broker calls this."""
         if self.at_broker is None:
             raise Refused("NotConnected")
+        self._acks, self._ack_to = [], None
         subscription: Subscription = self.at_broker.subscription
-        log, cursor = subscription.topic.log, subscription.cursor
-        if isinstance(place, int):
-            older = takewhile(lambda entry: entry.publish_ms < place, log.all_after(log.beginning))
-            target = max((entry.position for entry in older), default=log.beginning)
-        else:
-            target = _before(log, place)
-        cursor.mark_delete, cursor.acked = target, set()
-        cursor.rewind()
-        self.at_broker.forget()
-        subscription.dispatcher.read()
+        log = subscription.topic.log
+        subscription.seek(log.published_before(at_ms) if self.start is None else log.before(self.start[0]))
 
     def lost(self) -> None:
         self._acks_leave.cancel()
@@ -803,8 +795,16 @@ class _Part(_Reconnecting):
                 continue
             if entry.is_batch:
                 self._unacked[position] = set(range(len(entry.messages)))
-            came += [Received(self, entry, index, redeliveries) for index in range(len(entry.messages))]
+            for index in range(len(entry.messages)):
+                message = Received(self, entry, index, redeliveries)
+                if self.is_hidden((position, message.index)):
+                    self.renew()
+                else:
+                    came.append(message)
         self.consumer.came(came)
+
+    def is_hidden(self, place: Place) -> bool:
+        return self.start is not None and place <= self.start
 
     def renew(self, messages: int = 1) -> None:
         """Ask for more, when half of the queue was taken; without a queue, for each message that is waited for."""
@@ -843,16 +843,6 @@ class _Part(_Reconnecting):
         if self.at_broker is not None:
             dispatcher = self.at_broker.subscription.dispatcher
             self.client.link.to_broker(partial(dispatcher.redeliver, self.at_broker, positions), changes=False)
-
-
-def _before(log: ManagedLedger, place: Any) -> EntryPosition:
-    """Return the position behind which a reader begins that starts with a message id."""
-    position, last = EntryPosition(place.ledger_id(), place.entry_id()), log.last_confirmed
-    if position == (-1, -1):  # `MessageId.earliest`
-        return log.beginning
-    if position.ledger > last.ledger + (1 << 40):  # `MessageId.latest`
-        return last
-    return EntryPosition(position.ledger, position.entry - 1)
 
 
 class _Receiver(_Opened[_Part]):
@@ -912,9 +902,19 @@ class _Receiver(_Opened[_Part]):
         self._messages = deque(message for message in self._messages if message.part is not part)
 
     def seek(self, place: Any) -> None:
+        """Begin at a message id or a time of publishing, with connections anew, as the broker has it."""
+        is_time = isinstance(place, int)
         for part in self.parts:
-            self.drop(part)
-            self._client.request(partial(part.sought, place))
+            part.start = None if is_time else self._start_of(place)
+            self._client.request(partial(part.sought, place if is_time else _END))
+        self._client.scheduler.wait(lambda: self.is_connected() or self._is_closed)
+
+    def _start_of(self, message_id: Any) -> Place | None:
+        """Return the place behind which it begins that starts with a message id; None: at the end."""
+        position, index = EntryPosition(message_id.ledger_id(), message_id.entry_id()), message_id.batch_index()
+        if position.ledger == _END:  # `MessageId.latest`
+            return None
+        return position, index - 1 if self._settings.start_message_id_inclusive() else index
 
     def is_connected(self) -> bool:
         return all(part.at_broker is not None for part in self.parts)
@@ -997,8 +997,8 @@ class Consumer(_Receiver):
 
     def get_last_message_id(self) -> Any:
         part = self.parts[0]
-        position, size = self._client.request(part.last_position, changes=False)
-        return message_id_of(position, size - 1, size, part.partition)
+        position, index = self._client.request(part.last_position, changes=False)
+        return message_id_of(position, index, index + 1, part.partition)
 
     def unsubscribe(self) -> None:
         def at_broker() -> None:
@@ -1022,36 +1022,26 @@ class Reader(_Receiver):
     def __init__(self, client: NativeClient, topic: str, start: Any, settings: Configuration) -> None:
         name = (settings.subscription_role_prefix() or "reader") + f"-{client.cluster.new_ledger_id()}"
         super().__init__(client, topic, [topic], settings, name)
-        self._start = start
-        self._read: tuple[EntryPosition, int] | None = None  # the last message: its position, and place in a batch
+        (self._part,) = self.parts
+        self._part.start = self._start_of(start)
 
     def open_subscription(self, topic: Topic) -> Subscription:
-        log = topic.log
-        if self._read is not None:
-            after = self._read[0]
-        else:
-            after = _before(log, self._start)
-            if not self._settings.start_message_id_inclusive() and log.beginning != after != log.last_confirmed:
-                after = EntryPosition(after.ledger, after.entry + 1)
+        start = self._part.start
+        after = topic.log.last_confirmed if start is None else topic.log.before(start[0])
         return topic.subscription(self.name, after, is_durable=False)
 
     def read_next(self, timeout_ms: int | None = None) -> Received:
         message = self.receive(timeout_ms)
-        self._read = position, index = message.entry.position, message.index
-        message.part.acknowledge_to(position, index, len(message.entry.messages))
+        position, index = message.entry.position, message.index
+        self._part.start = position, index  # of the next connection
+        self._part.acknowledge_to(position, index, len(message.entry.messages))
         return message
 
     def has_message_available(self) -> bool:
         if self._messages:
             return True
-        (part,) = self.parts
-        position, size = self._client.request(part.last_position, changes=False)
-        if position.entry < 0:
-            return False
-        if self._read is None:
-            return bool(position > _before(self._client.cluster.topics[part.topic].log, self._start))
-        return bool((position, size - 1) > self._read)
-
-    def seek(self, place: Any) -> None:
-        super().seek(place)
-        self._read = None
+        part = self._part
+        last = self._client.request(part.last_position, changes=False)
+        if part.start is None:
+            return bool(last[0] > part.at_broker.subscription.cursor.mark_delete)
+        return last[0].entry >= 0 and not part.is_hidden(last)

@@ -13,8 +13,7 @@ from timewheel.core.broker_profile import BrokerProfile
 from timewheel.inspect.gaps.gap_status import reload_of
 from timewheel.testing.virtual.scheduler import Scheduler
 
-NOWHERE = EntryPosition(-1, -1)
-"""Place of an entry that is not stored."""
+NOWHERE = EntryPosition(-1, -1)  # where an entry is that is not stored
 
 
 @dataclass(slots=True)
@@ -23,8 +22,8 @@ class Sent:
 
     payload: bytes | None  # None: a null payload
     properties: dict[str, str]
-    key: str | bytes = ""
-    ordering_key: str | bytes = ""
+    key: bytes = b""
+    ordering_key: bytes = b""
     event_ms: int = 0
     deliver_at_ms: int = 0
     sequence_id: int = -1
@@ -83,13 +82,7 @@ class _Ledger:
 
 
 class ManagedLedger:
-    """The stored entries of a topic.
-
-    Args:
-        profile: Limits of the ledgers.
-        scheduler: The broker's clock.
-        new_ledger_id: Returns the next id of the cluster.
-    """
+    """The stored entries of a topic."""
 
     def __init__(self, profile: BrokerProfile, scheduler: Scheduler, new_ledger_id: Callable[[], int]) -> None:
         self._profile = profile
@@ -151,16 +144,24 @@ class ManagedLedger:
 
     def number_after(self, position: EntryPosition) -> int:
         """Return how many entries are behind a position."""
-        return sum(
-            len(ledger.entries) if number > position.ledger else max(len(ledger.entries) - position.entry - 1, 0)
-            for number, ledger in self._ledgers.items()
-            if number >= position.ledger
-        )
+        after = sum(len(ledger.entries) for number, ledger in self._ledgers.items() if number >= position.ledger)
+        return after - (position.entry + 1 if position.ledger in self._ledgers else 0)
 
     @property
     def beginning(self) -> EntryPosition:
         """The place before the first entry."""
         return EntryPosition(next(iter(self._ledgers)), -1)
+
+    def before(self, position: EntryPosition) -> EntryPosition:
+        """Return the place from which the next read brings the entry at a position, or what is nearest to it."""
+        return max(
+            self.beginning, min(self.last_confirmed, EntryPosition(position.ledger, max(position.entry - 1, -1)))
+        )
+
+    def published_before(self, at_ms: int) -> EntryPosition:
+        """Return the position of the last entry before the first that was published at a time or later."""
+        older = takewhile(lambda entry: entry.publish_ms < at_ms, self.all_after(self.beginning))
+        return max((entry.position for entry in older), default=self.beginning)
 
     def trim(self, position: EntryPosition) -> None:
         """Delete the ledgers that end at or before a position, but for the open one."""
@@ -177,23 +178,17 @@ class ManagedLedger:
         )
 
 
-WRITE_EVERY_MS = 1_000
-"""Interval of a cursor's writes while it moves (``managedLedgerDefaultMarkDeleteRateLimit``)."""
+WRITE_EVERY_MS = 1_000  # a cursor, while it moves (``managedLedgerDefaultMarkDeleteRateLimit``)
 
 
 class Cursor:
-    """What a subscription has acknowledged.
-
-    Attributes:
-        mark_delete: All entries up to here are acknowledged.
-        acked: Entries acknowledged behind it.
-        read: The last entry that was read in order; the next read begins behind it.
-    """
+    """What a subscription has acknowledged."""
 
     def __init__(self, log: ManagedLedger, mark_delete: EntryPosition) -> None:
         self._log = log
-        self.mark_delete = self.read = mark_delete
-        self.acked: set[EntryPosition] = set()
+        self.mark_delete = mark_delete  # all entries up to here are acknowledged
+        self.read = mark_delete  # the last entry that was read in order; the next read begins behind it
+        self.acked: set[EntryPosition] = set()  # behind `mark_delete`
         self.consumed = 0
         self.cursor_ledger = -1  # of its own ledger; -1: it was not written since the topic was loaded
         self._written = mark_delete
@@ -260,6 +255,10 @@ class Cursor:
     def backlog(self) -> int:
         """Number of entries that are not acknowledged."""
         return self._log.number_after(self.mark_delete) - len(self.acked)
+
+    @property
+    def backlog_bytes(self) -> int:
+        return sum(entry.size for entry in self._log.all_after(self.mark_delete))
 
     def rewind(self) -> None:
         """Read again from the first entry that is not acknowledged."""

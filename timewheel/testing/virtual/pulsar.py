@@ -109,9 +109,6 @@ class VirtualPulsar:
             makes the same history, in processes with the same ``PYTHONHASHSEED``. None: the thread that has waited
             longest, and true randomness.
 
-    Attributes:
-        version: What the brokers report.
-
     Raises:
         RuntimeError: Another virtual Pulsar is active in this process.
     """
@@ -133,7 +130,7 @@ class VirtualPulsar:
         self.scheduler = Scheduler(begins_ns) if drawn is None else Scheduler(begins_ns, drawn.choice)
         profile = BrokerProfile.named(version) if isinstance(version, str) else version
         self.cluster = Cluster(self.scheduler, profile, brokers=brokers)
-        self.version = self.cluster.version
+        self.version = self.cluster.version  # what the brokers report
         self.admin_transport = VirtualAdmin(self.cluster)
         self._clients: list[NativeClient | VirtualSession] = []
         self._stack = ExitStack()
@@ -206,14 +203,8 @@ class VirtualPulsar:
         return dt.datetime.fromtimestamp(self.scheduler.now_ns / 1e9, dt.UTC)
 
     def advance(self, span: dt.timedelta | None = None, **parts: float) -> None:
-        """Let time pass, and return when all has happened that happens until then.
-
-        Args:
-            span: How long.
-            **parts: The same as for `datetime.timedelta`: ``days=17``, ``minutes=5``.
-
-        Raises:
-            Exception: What has ended a thread, or was raised by a client's callback.
+        """Let time pass, and return when all has happened that happens until then, or raise what has ended a thread, or
+        was raised by a client's callback. ``parts`` are those of a `timedelta`: ``days=17``, ``minutes=5``.
         """
         span = dt.timedelta(**parts) if span is None else span
         self.scheduler.advance(round(span / dt.timedelta(microseconds=1)) * 1_000)
@@ -229,12 +220,8 @@ class VirtualPulsar:
         """Run a function on a thread of a process of its own, which can be killed and frozen."""
         process = VirtualProcess(self, name or "service")
         thread = threading.Thread(target=target, args=arguments, name=process.process.name, daemon=True)
-        starting = self.scheduler.current
-        before, starting.process = starting.process, process.process
-        try:
+        with mock.patch.object(self.scheduler.current, "process", process.process):
             thread.start()
-        finally:
-            starting.process = before
         return process
 
     def unload(self, topic: str) -> None:
@@ -265,8 +252,7 @@ class VirtualPulsar:
             Waiting(name, subscription.name, sent.payload or b"", sent.properties, _due(sent))
             for name, one in self.cluster.topics.items()
             if name in names
-            for subscription in one.subscriptions.values()
-            if subscription.is_durable
+            for subscription in one.durable
             for entry in subscription.unacknowledged()
             for sent in entry.messages
         ]

@@ -48,8 +48,7 @@ class VirtualSession(Session):
         self.link = Link(cluster, self.process)
         self.address, self.server = Address("virtual", 6650), f"Pulsar Server {cluster.version}"
         self.connection: Any = self
-        self._topic = topic
-        self._keep_payload = keep_payload
+        self._topic, self._keep_payload = topic, keep_payload
         self._clock, self._request_ms = SystemClock(), request_ms
         self._aside: list[Event] = []
         self._failure = None
@@ -63,13 +62,12 @@ class VirtualSession(Session):
 
     def entry_of(self, number: int, stored: ledgers.Entry, again: int) -> Entry:
         """Return an entry as the protocol delivers it."""
-        sent, *_ = stored.messages
-        payload = stored.payload
+        sent, payload = stored.messages[0], stored.payload
         return Entry(
             number, stored.position, again, {} if stored.is_batch else sent.properties,
             publish_ms=stored.publish_ms, deliver_at_ms=stored.deliver_at_ms or None,
             batch_size=len(stored.messages) if stored.is_batch else 0,
-            partition_key=sent.key if isinstance(sent.key, str) and sent.key else None,
+            partition_key=sent.key.decode(errors="surrogateescape") or None,
             event_ms=sent.event_ms or None, producer=stored.producer_name, sequence_id=stored.sequence_id,
             schema_version=stored.schema_bytes, has_null_value=sent.payload is None,
             payload=payload if self._keep_payload else None, payload_bytes=len(payload),
@@ -100,10 +98,8 @@ class VirtualSession(Session):
         self._tell(consumer_id, BrokerConsumer.acknowledge_to, position)
 
     def ask_last_position(self, _: int) -> int:
-        def last() -> EntryPosition:
-            return self.cluster.topic(self._topic).log.last_confirmed
-
-        return self._ask("ask for the last position", last, LastPosition, "position")
+        words = "ask for the last position"
+        return self._ask(words, lambda: self.cluster.topic(self._topic).log.last_confirmed, LastPosition, "position")
 
     def close_consumer(self, consumer_id: int) -> int:
         return self._ask("close a consumer", self._readings[consumer_id].leave, Done)
@@ -182,6 +178,4 @@ def _subscription(topic: Topic, name: str, start: EntryPosition | None) -> Subsc
         if name not in topic.subscriptions:
             raise subscriptions.Refused("SubscriptionNotFound")
         return topic.subscriptions[name]
-    # A broker begins with the very entry of the given position.
-    after = topic.log.beginning if start.entry < 0 else EntryPosition(start.ledger, start.entry - 1)
-    return topic.subscription(name, after, is_durable=False)
+    return topic.subscription(name, topic.log.before(start), is_durable=False)

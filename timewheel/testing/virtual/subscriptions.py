@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import zlib
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sized
 from dataclasses import dataclass, field
 from functools import partial
 from heapq import heappop, heappush
@@ -21,23 +21,16 @@ if TYPE_CHECKING:
     from timewheel.testing.virtual.brokers import Topic
 
 Kind: Any = pulsar.ConsumerType  # pulsar ships no types
-READ_ENTRIES = 100
-"""Entries of a read at most (``dispatcherMaxReadBatchSize``)."""
-ROUND_ROBIN_ENTRIES = 20
-"""Entries in a row for a consumer of a Shared subscription (``dispatcherMaxRoundRobinBatchSize``)."""
+READ_ENTRIES = 100  # at most (``dispatcherMaxReadBatchSize``)
+ROUND_ROBIN_ENTRIES = 20  # in a row for a consumer of a Shared subscription (``dispatcherMaxRoundRobinBatchSize``)
 MAX_UNACKED_PER_CONSUMER, MAX_UNACKED_PER_SUBSCRIPTION = 50_000, 200_000
-FIXED_DELAY_LOOKAHEAD = 50_000
-"""Messages of a fixed delay that wait before the broker reads no more (broker-facts: starved-due-topic)."""
-FAILOVER_DELAY_MS = 1_000
-"""Time before a new active consumer gets what is not acknowledged (``activeConsumerFailoverDelayTimeMillis``)."""
+MIN_BACKLOG_TO_EXPIRE = 1_000  # below it, what is too old stays with consumers until it is half as old again
+FIXED_DELAY_LOOKAHEAD = 50_000  # that wait before the broker reads no more (broker-facts: starved-due-topic)
+FAILOVER_DELAY_MS = 1_000  # until a new active consumer gets any (``activeConsumerFailoverDelayTimeMillis``)
 
 
 class Refused(Exception):
-    """The broker's answer to a request that it refuses.
-
-    Attributes:
-        result: Name of the client's result.
-    """
+    """The broker's answer to a request that it refuses, with the name of the client's result."""
 
     def __init__(self, result: str) -> None:
         super().__init__(result)
@@ -60,20 +53,15 @@ class Receiving(ClientEnd, Protocol):
 
 @dataclass(eq=False)
 class BrokerConsumer:
-    """The broker's end of a consumer.
-
-    Attributes:
-        permits: Messages that it may still be sent; negative after a batch of more.
-        pending: Messages of each entry that it was sent and has not acknowledged.
-    """
+    """The broker's end of a consumer."""
 
     end: Receiving
     subscription: Subscription
     name: str
     properties: dict[str, str]
     number: int  # in the order of connecting
-    permits: int = 0
-    pending: dict[EntryPosition, int] = field(default_factory=dict)
+    permits: int = 0  # messages that it may still be sent; negative after a batch of more
+    pending: dict[EntryPosition, int] = field(default_factory=dict)  # messages of each entry that is not acknowledged
     unacked: int = 0  # sum of `pending`
 
     @property
@@ -126,15 +114,11 @@ class Subscription:
         self.redeliveries: Counter[EntryPosition] = Counter()
         self.scheduler = topic.cluster.scheduler
         self.dispatcher: _Ordered | _Shared = _Ordered(self)
-        self.delivered = self.asked_ms = 0
+        self.delivered = self.expired = self.asked_ms = 0
         self._flush = Alarm(self.scheduler, partial(self.moved, at_once=True))
 
     def add(self, end: Receiving, name: str, kind: Any, properties: dict[str, str]) -> BrokerConsumer:
-        """Add a consumer.
-
-        Raises:
-            Refused: There is an exclusive consumer, or there are consumers of another type.
-        """
+        """Add a consumer. Refused: there is an exclusive consumer, or there are consumers of another type."""
         consumer = BrokerConsumer(end, self, name, properties, self.topic.cluster.new_ledger_id())
         if self.consumers and (kind != self.kind or kind == Kind.Exclusive):
             raise Refused("ConsumerBusy")
@@ -162,18 +146,47 @@ class Subscription:
             consumer.forget()
             consumer.end.closed_by_broker()
 
+    def seek(self, position: EntryPosition) -> None:
+        """Begin behind a position; the consumers connect anew."""
+        self.close()
+        self.redeliveries.clear()
+        self.cursor.mark_delete, self.cursor.acked = position, set()
+        self.cursor.rewind()
+
     def unacknowledged(self) -> Iterator[Entry]:
         """Yield the entries that are not acknowledged."""
         for entry in self.topic.log.all_after(self.cursor.mark_delete):
             if not self.cursor.is_acked(entry.position):
                 yield entry
 
+    def skip_to(self, position: EntryPosition) -> None:
+        """Acknowledge all up to a position, delayed or not."""
+        self.cursor.acknowledge_to(position)
+        self.moved()
+
     def skip_all(self) -> None:
         """Acknowledge everything, delayed or not."""
-        self.cursor.acknowledge_to(self.topic.log.last_confirmed)
         if isinstance(self.dispatcher, _Shared):
             self.dispatcher.stop()
-        self.moved()
+        self.skip_to(self.topic.log.last_confirmed)
+
+    def drop_to(self, target_bytes: float) -> None:
+        """Acknowledge the oldest entries, as many as may be too many (``BacklogQuotaManager``)."""
+        size = self.cursor.backlog_bytes
+        number = int(max(size - target_bytes, 0) / (size or 1) * self.cursor.backlog)
+        for entry in [*islice(self.unacknowledged(), number)][-1:]:
+            self.skip_to(entry.position)
+
+    def expire(self, ttl_s: int) -> bool:
+        """Acknowledge what is older; return False if there is nothing, or consumers are about to receive it."""
+        oldest, now_ms = next(self.unacknowledged(), None), self.scheduler.now_ms
+        is_busy = self.consumers and self.cursor.backlog < MIN_BACKLOG_TO_EXPIRE
+        if oldest is None or (is_busy and now_ms - oldest.publish_ms <= int(1.5 * ttl_s) * 1_000):
+            return False
+        before = self.cursor.backlog
+        self.skip_to(self.topic.log.published_before(now_ms - ttl_s * 1_000))
+        self.expired += before - self.cursor.backlog
+        return True
 
     def moved(self, *, at_once: bool = False) -> None:
         """Go on after acknowledgements, which are written down now or later."""
@@ -194,16 +207,12 @@ class Subscription:
             self.delivered += messages
         consumer.end.deliver([(entry, self.redeliveries[entry.position]) for entry in entries])
 
-    @property
-    def delayed(self) -> int:
-        """Number of entries that wait for their delivery time."""
-        return len(self.dispatcher.tracker) if isinstance(self.dispatcher, _Shared) else 0
-
 
 class _Dispatcher:
     """A way to share entries out among the consumers of a subscription."""
 
     active: BrokerConsumer | None = None  # the only one of an Exclusive or Failover subscription that is sent anything
+    tracker: Sized = ()  # of entries that wait for their delivery time
 
     def __init__(self, subscription: Subscription) -> None:
         self._subscription = subscription
@@ -278,10 +287,7 @@ class _Ordered(_Dispatcher):
 
 
 class Tracker:
-    """Entries that wait for their delivery time (``InMemoryDelayedDeliveryTracker``).
-
-    Calls ``on_due`` when an entry is due; ``tick_ms`` is ``delayedDeliveryTickTimeMillis``.
-    """
+    """Entries that wait for their delivery time (``InMemoryDelayedDeliveryTracker``)."""
 
     def __init__(self, scheduler: Scheduler, tick_ms: int, on_due: Callable[[], None]) -> None:
         self._scheduler = scheduler
@@ -365,7 +371,7 @@ class _Shared(_Dispatcher):
     def __init__(self, subscription: Subscription) -> None:
         super().__init__(subscription)
         tick_ms = subscription.topic.cluster.profile.tick_ms
-        self.tracker = Tracker(subscription.scheduler, tick_ms, self.read)
+        self.tracker: Tracker = Tracker(subscription.scheduler, tick_ms, self.read)
         self._replay: set[EntryPosition] = set()
         self._turns = count()
         self._is_reading = False
@@ -473,5 +479,4 @@ class _Shared(_Dispatcher):
 
 def _key_hash(entry: Entry) -> int:
     message = entry.messages[0]
-    key = message.ordering_key or message.key
-    return zlib.crc32(key if isinstance(key, bytes) else key.encode())
+    return zlib.crc32(message.ordering_key or message.key)
