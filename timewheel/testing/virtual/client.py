@@ -907,7 +907,7 @@ class _Receiver(_Opened[_Part]):
         for part in self.parts:
             part.start = None if is_time else self._start_of(place)
             self._client.request(partial(part.sought, place if is_time else _END))
-        self._client.scheduler.wait(lambda: self.is_connected() or self._is_closed)
+        self._client.scheduler.wait(lambda: not (self.is_connected() or self._is_closed))
 
     def _start_of(self, message_id: Any) -> Place | None:
         """Return the place behind which it begins that starts with a message id; None: at the end."""
