@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property, partial
+from functools import cached_property, lru_cache, partial
 from typing import NamedTuple, TypeVar
 
 import numpy as np
@@ -26,9 +26,9 @@ from timewheel.core.steps import far_ms, steps
 from timewheel.core.topology import topology
 
 from ..history.keys import EVEN, KeyShares
-from ..pricing.evaluate import Evaluation, evaluate, price
+from ..pricing.evaluate import Evaluation, price
 from ..pricing.flow import CLOSE, QUICK, Resolution, held
-from ..pricing.simulation import NATIVE, simulation_of, with_bursts_apart
+from ..pricing.simulation import NATIVE, Simulation, simulation_of, with_bursts_apart
 from ..summary.cells import Cells
 from .candidates import article_plans, candidate_plans
 from .constraints import COUNTED_LIMITS, REDELIVERED, SILENCE_SECONDS, Allowance, Constraints, Cost, Room
@@ -71,9 +71,10 @@ def assess(
     keys: KeyShares = EVEN,
     *,
     as_it_is: bool = False,
+    simulate: Callable[..., Simulation] = simulation_of,
 ) -> Assessed:
     """Evaluate a candidate with the fewest partitions that it needs, or with its own if ``as_it_is``."""
-    simulation = simulation_of(plan, cells, growth, resolution=resolution, keys=keys)
+    simulation = simulate(plan.with_partitions(1), cells, growth, resolution=resolution, keys=keys)
     partitions = plan.own_partitions if as_it_is else constraints.least_partitions(simulation, profile)
     return Assessed.of(price(simulation, profile, partitions), constraints)
 
@@ -270,6 +271,9 @@ def choose(
     return priced.choice(priced.recommended(), {})
 
 
+SIMULATIONS = 16  # kept, each of some megabytes: a decision asks for a plan with several numbers of partitions
+
+
 class Priced(Screening):
     """Candidates that were priced until no other can be cheaper, for a decision among them and for the choice."""
 
@@ -296,8 +300,15 @@ class Priced(Screening):
         self.profile, self.keys = profile, keys
         # The confidence interval of a plan is computed only when the plan is counted: until then that of native delays.
         self.limits = self.allowance.constraints_for(NATIVE)
-        self._assessed = partial(assess, profile=profile, constraints=self.limits, growth=growth, keys=keys)
-        self._closely = partial(self._assessed, cells=cells)
+        self._assessed = partial(
+            assess,
+            profile=profile,
+            constraints=self.limits,
+            growth=growth,
+            keys=keys,
+            simulate=lru_cache(SIMULATIONS)(simulation_of),
+        )
+        self._closely = partial(self._assessed, cells=(cells,))
         coarse = coarse_cells(cells)
         self.as_it_is = partial(self._assessed, cells=coarse, as_it_is=True)  # prices a plan with its own partitions
         if len(plans) > MANY:
@@ -309,7 +320,7 @@ class Priced(Screening):
         rules = article_plans(base, longest_ms, max_delay_ms)
         self.rules = {name: self._assessed(plan, coarse) for name, plan in rules.items()}
         native = replace(plans[0], scheme=Native(), intake=False).with_partitions(1)
-        self.native = evaluate(native, coarse, profile, growth=growth)
+        self.native = self.as_it_is(native).evaluation
 
     def recommended(self, winner: Assessed | None = None) -> Assessed:
         """Return the winner of a decision by counts; None: the best by price."""

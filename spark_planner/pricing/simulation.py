@@ -248,13 +248,13 @@ def redelivered_entries(
     cursor: Cursor, profile: BrokerProfile, ends_entries: Floats, partitions: int, ack_format: AckFormat
 ) -> float:
     """Return the acknowledged entries that are redelivered after an unload of a due topic, all partitions together."""
-    gaps = cursor.gaps + _split_ranges(cursor, ends_entries, partitions)
+    past = cursor.past_mark_delete(partitions)
+    gaps = cursor.gaps + _split_ranges(cursor, past, ends_entries, partitions)
     all_gaps = float(gaps.sum())
     limit = (profile.gap_limit_ranges + 1.0) * partitions
     few = all_gaps <= profile.metadata_store_limit_ranges * partitions
     if all_gaps <= limit and (few or ack_format == "ranges"):
         return 0.0
-    past = cursor.past_mark_delete(partitions)
     total = float(past.sum())
     if ack_format == "bitmap" and not few:
         entries = np.r_[0.0, np.cumsum(cursor.entries)]
@@ -269,13 +269,13 @@ def redelivered_entries(
     return total - float(np.interp(limit, ranges, np.r_[0.0, np.cumsum(past)]))
 
 
-def _split_ranges(cursor: Cursor, ends_entries: Floats, partitions: int) -> Floats:
+def _split_ranges(cursor: Cursor, past: Floats, ends_entries: Floats, partitions: int) -> Floats:
     """Return the ranges that ledger ends add to each run: a range at each end between two acknowledged entries."""
     added = np.zeros(len(cursor.entries))
     reached = np.cumsum(cursor.entries)
     runs = np.searchsorted(reached, ends_entries[ends_entries < reached[-1]], "left")
     # Of k acknowledged entries in a row, k - 1 are followed by another.
-    followed = np.maximum(cursor.past_mark_delete(partitions) - cursor.gaps, 0.0)[runs]
+    followed = np.maximum(past - cursor.gaps, 0.0)[runs]
     # In every partition a ledger ends there.
     np.add.at(added, runs, partitions * followed / np.maximum(cursor.entries[runs], 1.0))
     return added
