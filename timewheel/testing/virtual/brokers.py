@@ -90,9 +90,7 @@ class Topic:
     # Producers
 
     def open_producer(self, end: ClientEnd, name: str, schema: Any) -> tuple[BrokerProducer, int]:
-        """Open a producer; return it, and the highest number that has come under its name. Refused: the topic is
-        terminated, its backlog is full, or another client has the name.
-        """
+        """Open a producer, unless that is refused; return it, and the highest number that has come under its name."""
         if self.is_terminated:
             raise Refused("TopicTerminated")
         if kind := _REFUSED_AS.get(self.exceeded()[0]):

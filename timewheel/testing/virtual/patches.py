@@ -308,10 +308,7 @@ def _of_failures(scheduler: Scheduler) -> list[Replacement]:
 
 @contextmanager
 def _one_core() -> Iterator[None]:
-    """Keep this thread, and those that it starts, on one core: they take turns five times as fast there.
-
-    As a batch, so that a thread that is given the turn does not run before the one that gives it waits.
-    """
+    """Keep this thread, and those that it starts, on one core, as a batch, which no thread that wakes interrupts."""
     if not hasattr(os, "sched_setaffinity"):
         yield
         return

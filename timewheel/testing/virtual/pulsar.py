@@ -59,9 +59,7 @@ class VirtualProcess:
         self._is_killed = False
 
     def kill(self) -> None:
-        """End it as ``kill -9`` does: no thread takes another step, and the brokers lose its connections; at once, or
-        after a minute if they could not be reached, as with the loss of a host.
-        """
+        """End it as ``kill -9`` does; the brokers lose its connections at once, or a minute after it was cut off."""
         self._is_killed = True
         self._owner.scheduler.kill(self.process)
         if not self.process.is_cut_off:

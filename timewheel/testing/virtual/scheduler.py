@@ -37,11 +37,7 @@ class Killed(BaseException):
 
 
 class NothingToWaitFor(RuntimeError):
-    """All threads wait without a deadline, and nothing is scheduled: no wait would ever end.
-
-    Attributes:
-        waits: Name of each thread, with the line of code in which it waits.
-    """
+    """No wait would ever end; ``waits`` has the name of each thread, and the line of code in which it waits."""
 
     def __init__(self, waits: Sequence[tuple[str, str]]) -> None:
         self.waits = tuple(waits)
@@ -50,13 +46,7 @@ class NothingToWaitFor(RuntimeError):
 
 
 class Task:
-    """A thread of a scheduler.
-
-    Attributes:
-        name: Name of the thread.
-        is_done: True once it has ended.
-        process: Whatever is killed and frozen together with it; None for the test itself.
-    """
+    """A thread of a scheduler; its process is killed and frozen together with it: None for the test itself."""
 
     def __init__(self, name: str, process: Process | None) -> None:
         self.name = name
@@ -211,15 +201,13 @@ class Scheduler:
     ) -> bool:
         """Pass the turn on while ``goes_on()``, or for a time; return False if the time passed before.
 
+        `NothingToWaitFor` tells the first thread that no wait can ever end, `Killed` one that its process is killed.
+
         Args:
             goes_on: Asked at each turn, so best a function in C; None: only time ends the wait.
             timeout_ns: The longest wait; None: for ever.
             look_ns: Time after which it ends too, once anything has happened that it could look for.
             is_last: True to wait for all that happens at the same time.
-
-        Raises:
-            NothingToWaitFor: On the first thread, if no wait can ever end.
-            Killed: The process of this thread was killed.
         """
         task = self.current
         if self._is_over or task.is_killed:
@@ -261,7 +249,7 @@ class Scheduler:
     def yield_turn(self) -> None:
         """Let the other threads run whose waits are over; no time passes."""
         if self._ready():
-            self.wait(_is_over)
+            self.wait(_no_longer)
 
     def advance(self, duration_ns: int) -> None:
         """Let time pass: return when everything up to then has happened."""
@@ -290,10 +278,7 @@ class Scheduler:
                 return self._woken(over, timed_out=True)
 
     def _pass_time(self) -> bool:
-        """Jump to the next timer or deadline, and run a timer that is due; False: there is neither.
-
-        One alone, since it may end a wait.
-        """
+        """Jump to the next timer or deadline, and run one timer that is due; False: there is neither."""
         while self._timers and self._timers[0][2].action is None:
             heappop(self._timers)
         if self._looked < self._happened:
@@ -369,7 +354,7 @@ class Scheduler:
     def adopt(self, thread: Thread) -> None:
         """Make a thread that is about to be started one of this scheduler's, in the process of the present one."""
         task = self.of_threads[thread] = Task(thread.name, self.current.process)
-        task.goes_on = _is_over
+        task.goes_on = _no_longer
         self._begin_wait(task)
 
     def run(self, thread: Thread, main: Callable[[], Any]) -> None:
@@ -417,22 +402,19 @@ class Scheduler:
         for task in self._waiting:
             self._kill(task)
         while self._waiting:
-            self.first.goes_on, self.first.deadline_ns, self.first.interval_ns = _is_over, None, None
+            self.first.goes_on, self.first.deadline_ns, self.first.interval_ns = _no_longer, None, None
             self._begin_wait(self.first)
             self._pass_turn(self.first)
         self._tasks.clear()
 
     def _kill(self, task: Task) -> None:
         task.is_killed = True
-        task.goes_on = _is_over
+        task.goes_on = _no_longer
         self._asking[task] = None
 
 
+_no_longer: Condition = bool  # which returns False
 _wait_of = attrgetter("wait")
-
-
-def _is_over() -> bool:
-    return False
 
 
 _OWN = ("timewheel/testing/virtual/", "threading.py", "queue.py", "selectors.py")
