@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import zlib
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sized
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from heapq import heappop, heappush
@@ -212,7 +212,7 @@ class _Dispatcher:
     """A way to share entries out among the consumers of a subscription."""
 
     active: BrokerConsumer | None = None  # the only one of an Exclusive or Failover subscription that is sent anything
-    tracker: Sized = ()  # of entries that wait for their delivery time
+    tracker: Any = ()  # of entries that wait for their delivery time
 
     def __init__(self, subscription: Subscription) -> None:
         self._subscription = subscription
