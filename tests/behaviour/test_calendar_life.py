@@ -335,8 +335,9 @@ def test_a_keeper_rolls_now_and_then_and_says_what_happened(admin: AdminClient, 
     made = keeper.tick()
     assert made is not None
     assert made.open_topics == 4
+    clock.advance(HOUR_MS // 4 - 1)
     assert keeper.tick() is None, "not yet time"
-    clock.advance(END_MS - START_MS)
+    clock.advance(END_MS - clock.now_ms())
     assert keeper.tick() is not None
     first = CalendarTopic(plan.due_topic, HOUR_MS, START_MS).name
     assert [(event.name, event.fields) for event in events] == [("calendar_topic_deleted", {"topic": first})]

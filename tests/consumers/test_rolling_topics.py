@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from timewheel.consumers.rolling_topics import (
     FORMER_RETRY_MS,
     LOOK_BACK_INTERVALS,
+    LOOK_MS,
     MAX_PAUSE_MS,
     MAX_VISITS,
     RollingTopics,
@@ -93,6 +94,17 @@ def test_a_passed_topic_is_visited_at_growing_pauses_until_it_is_gone() -> None:
     assert pauses_ms == [min(MINUTE_MS * 2**n, MAX_PAUSE_MS) for n in range(1, 10)]
     rolling.missing(20_454, now_ms)
     assert 20_454 not in rolling.step(now_ms + 10 * HOUR_MS, {20_455: 0}).open
+
+
+def test_it_sleeps_to_the_next_interval_and_beside_a_passed_topic_until_that_has_been_quiet_for_the_rest() -> None:
+    rolling = daily()
+    now_ms = MIDNIGHT_MS + 12 * HOUR_MS
+    rolling.step(now_ms, {20_454: 0})
+    for interval in range(20_454 - LOOK_BACK_INTERVALS, 20_454):
+        rolling.missing(interval, now_ms)
+    assert rolling.step(now_ms, {20_454: 0}).wake_ms == MIDNIGHT_MS + DAY_MS - open_ahead_ms(DAY_MS, HOLD_MS)
+    assert rolling.step(now_ms, {20_453: MINUTE_MS - 1_234, 20_454: 0}).wake_ms == now_ms + 1_234
+    assert rolling.step(now_ms, {20_453: None, 20_454: 0}).wake_ms == now_ms + LOOK_MS
 
 
 def test_a_former_calendars_missing_topics_are_looked_for_less_often() -> None:
