@@ -9,7 +9,7 @@ import pytest
 
 from tests.broker.due_topic import now_ms
 from tests.broker.relay_service import RelayProcess
-from tests.broker.relay_stage import WHEEL, Stage, plan_of
+from tests.broker.relay_stage import PATIENT_LEFT_MS, WHEEL, Stage, patient, plan_of
 from tests.support.wrong_hops import HopClient, RelayPoint
 from timewheel.client.hooks import LOST_AFTER_MS
 from timewheel.consumers import DelayedConsumer
@@ -72,6 +72,31 @@ def test_a_broker_that_pauses_leaves_no_full_slot_behind(mortal: LocalPulsar) ->
             mortal.resume()
         eventually(lambda: relay.ready, 60, message=str(relay.status()))
         assert len(stage.copies()) == filled, "all that was there when it said ready"
+
+
+def test_what_a_killed_broker_forgot_does_not_stay_in_the_backlog(mortal: LocalPulsar) -> None:
+    """The client hides what it has acknowledged once: nobody acknowledged it again while the tier was quiet."""
+    with Stage(mortal, patient()) as stage:
+        relay = stage.relay(hop_linger_ms=0)
+        sent = 0
+        for count in range(4, 12):
+            now = now_ms()
+            for number in range(count):  # a broker writes down an acknowledgement a second, and the last in a minute
+                timer = Envelope(f"{count}-{number}", now + PATIENT_LEFT_MS, now - 1_000 + 250 * number)
+                stage.put(stage.tiers[0], timer)
+                stage.flush()
+            sent += count
+            stage.await_due(sent)
+            stage.await_all_acknowledged()
+            mortal.kill()
+            mortal.start()
+            if any(stage.holding(tier).backlog for tier in stage.tiers):
+                break
+        else:
+            pytest.fail("nothing was forgotten: the kills proved nothing")
+        stage.await_all_acknowledged(180)
+        stage.assert_no_copies()
+        assert relay.status().total("late") == 0
 
 
 @pytest.mark.short

@@ -13,6 +13,7 @@ import pulsar
 
 from tests.broker.due_topic import Confirming, Events, now_ms
 from timewheel.broker.admin.client import AdminClient
+from timewheel.broker.admin.stats import SubscriptionStats
 from timewheel.core.envelope import Envelope
 from timewheel.core.names import RELAY_SUBSCRIPTION, Names
 from timewheel.core.plan import Plan, Ring, Scheme, Tiered, Wheel
@@ -195,13 +196,17 @@ class Stage(Confirming):
 
         def check() -> bool:
             for topic in topology(self.plan, 0).holding:
-                stats = self.admin.topics.partitioned_stats(topic.name, precise_backlog=True).total
-                subscription = stats.subscriptions[RELAY_SUBSCRIPTION]
+                subscription = self.holding(topic.name)
                 assert subscription.backlog == 0, topic.name
                 assert subscription.gap_count == 0, topic.name
             return True
 
         eventually(check, timeout, poll=0.2)
+
+    def holding(self, topic: str) -> SubscriptionStats:
+        """The relays' subscription of a holding topic."""
+        stats = self.admin.topics.partitioned_stats(topic, precise_backlog=True)
+        return stats.total.subscriptions[RELAY_SUBSCRIPTION]
 
     def unload(self, topic: str) -> None:
         self.admin.topics.unload(topic)

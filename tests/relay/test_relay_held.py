@@ -56,6 +56,7 @@ from timewheel.relay.machine.order import NO_SEQUENCE_ID, WINDOW_BYTES, Spot
 from timewheel.relay.machine.readings import PROBE, Reading, Unreadable, parsed
 from timewheel.relay.machine.relay_held import (
     ACK_EVERY,
+    FORGOTTEN_AFTER_MS,
     LATE_RUN,
     LEASE_FIRST_MS,
     LEASE_LONGEST_MS,
@@ -580,6 +581,23 @@ def test_silence_is_asked_about_rarer_and_rarer_until_something_comes() -> None:
     gaps = [later - earlier for earlier, later in pairwise(asked)]
     assert max(gaps) <= 61
     assert gaps[0] < gaps[-1]
+
+
+@pytest.mark.parametrize(("forwards", "begins_anew"), [(0, False), (1, True)])
+def test_who_was_quiet_since_an_acknowledgement_subscribes_anew_once(forwards: int, begins_anew: bool) -> None:
+    """The broker may have forgotten it, and the client would show nobody what it delivers again."""
+    it = relay_held()
+    for entry in range(forwards):
+        it.confirmed([sent(it, entry)])
+    for second in range(300):
+        now_ms, command = RELEASE_MS + second * IDLE_MS, it.nothing_came(RELEASE_MS + second * IDLE_MS)
+        while not isinstance(command, Receive | Leave):
+            command = it.last_position(at(forwards - 1), now_ms) if command == AskLast() else it.done(now_ms)
+        if isinstance(command, Leave):
+            break
+    assert it.begins_anew is begins_anew
+    assert (second * IDLE_MS < FORGOTTEN_AFTER_MS + 2 * IDLE_MS) is begins_anew
+    assert it.left is None
 
 
 def test_a_long_hold_gives_names_back_and_a_short_one_keeps_them() -> None:

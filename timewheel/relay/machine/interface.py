@@ -274,7 +274,7 @@ class Machine(ABC):
 
     state: State
     left: Visit | None  # the visit that was over when it left; None without a visit
-    begins_anew: bool  # whether it left because its messages in flight may be old: another subscription is to follow
+    begins_anew: bool  # whether it left for another subscription to follow, since what is in flight here may be old
 
     @property
     @abstractmethod

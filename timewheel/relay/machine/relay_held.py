@@ -439,6 +439,11 @@ ACK_EVERY = 100
 LEASE_FIRST_MS = 50
 LEASE_LONGEST_MS = 2_000
 ASK_LAST_AGAIN_MS = 200
+FORGOTTEN_AFTER_MS = 90_000
+"""Quiet time after which a broker has written the last acknowledgement down, as it does within 60 s. If it was killed
+before, it delivers the messages again, but the client hides what it has acknowledged itself (broker-facts:
+lost-acknowledgements): only another subscription sees them.
+"""
 _ASK_LAST = AskLast()
 _GIVE_BACK = GiveBack()
 _PUT_PROBE = PutProbe()
@@ -462,6 +467,7 @@ class RelayHeld(Machine):
         self._emptiness = Emptiness(rng)
         self._sweeps = Sweeps()
         self._unacknowledged = 0
+        self._has_acknowledged = False
         self._idle_since_ms: int | None = None
         self._gave_back = False
         self._must_wait = False  # a relay that was refused a lease waits once before the next attempt
@@ -646,9 +652,14 @@ class RelayHeld(Machine):
             if self._emptiness.take_probe(now_ms):
                 self._gave_back = False
                 return _PUT_PROBE
-        self._asked_in_vain = forwarding.keeps_back
+        quiet_ms = now_ms - self._idle_since_ms
+        self.begins_anew = visit is None and self._has_acknowledged and quiet_ms >= FORGOTTEN_AFTER_MS
+        return self._leave(None) if self.begins_anew else self._idle(now_ms)
+
+    def _idle(self, now_ms: int) -> Command:
+        self._asked_in_vain = self._forwarding.keeps_back
         self.state, self._last = State.IDLE, None
-        return forwarding.ask_again(now_ms) if self._silence.is_too_long(now_ms) else RECEIVE_IDLE
+        return self._forwarding.ask_again(now_ms) if self._silence.is_too_long(now_ms) else RECEIVE_IDLE
 
     def _hold(self, head: HoldUntil, now_ms: int) -> Command:
         until_ms, slack_ms = head
@@ -732,7 +743,10 @@ class RelayHeld(Machine):
     def _acknowledgement(self, last: Position | None = None) -> Acknowledge | None:
         receipt = self._forwarding.acknowledge(last)
         self._unacknowledged = 0
-        return None if receipt is None else Acknowledge((receipt,))
+        if receipt is None:
+            return None
+        self._has_acknowledged = True
+        return Acknowledge((receipt,))
 
     @property
     def _may_give_back(self) -> bool:
