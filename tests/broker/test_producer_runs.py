@@ -29,7 +29,7 @@ def assert_each_lies_where_it_was_told(timers: Sequence[Timer], found: dict[Posi
     assert len(found) - COUNT <= copies
 
 
-PATIENT = {"batching_max_publish_delay_ms": 2_000}
+PATIENT: dict[str, Any] = {"batching_max_publish_delay_ms": 2_000}
 """However crowded the machine is, no batch's time is over while a run is handed over, and none is sent again."""
 
 
