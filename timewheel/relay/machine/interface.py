@@ -274,7 +274,7 @@ class Machine(ABC):
 
     state: State
     left: Visit | None  # the visit that was over when it left; None without a visit
-    begins_anew: bool  # whether it left for another subscription to follow, since what is in flight here may be old
+    begins_anew: bool  # whether it left for another subscription to follow: what this one has may be old
 
     @property
     @abstractmethod

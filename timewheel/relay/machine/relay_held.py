@@ -638,9 +638,10 @@ class RelayHeld(Machine):
             return self._receive(now_ms)
         if self._idle_since_ms is None or now_ms < self._idle_since_ms:  # the clock was set back
             self._idle_since_ms = now_ms
+        quiet_ms = now_ms - self._idle_since_ms
         visit = self._visit()
         may_leave = not self._emptiness.probing and self._sweeps.is_over(visit, now_ms)
-        if now_ms - self._idle_since_ms >= self._lease_idle_ms and self._may_give_back:
+        if quiet_ms >= self._lease_idle_ms and self._may_give_back:
             return self._give_back()
         if self._last is None:
             keeps_back = forwarding.keeps_back and not self._asked_in_vain
@@ -652,7 +653,6 @@ class RelayHeld(Machine):
             if self._emptiness.take_probe(now_ms):
                 self._gave_back = False
                 return _PUT_PROBE
-        quiet_ms = now_ms - self._idle_since_ms
         self.begins_anew = visit is None and self._has_acknowledged and quiet_ms >= FORGOTTEN_AFTER_MS
         return self._leave(None) if self.begins_anew else self._idle(now_ms)
 
